@@ -165,11 +165,12 @@ def trial_for(monkeypatch: pytest.MonkeyPatch, tmp_path):
         forge: float = 1.0,
         precision: Precision = Precision.MATCH,
         contenders: tuple[str, ...] = (),
+        sets: int = 2,
     ) -> Trial:
         program = Program.load(Task("scale", TASK))
         cpu = torch.device("cpu")
         settings = dataclasses.replace(
-            LEVELS[Level.QUICK], opponents=("eager",), rounds=6, round_milliseconds=0.5
+            LEVELS[Level.QUICK], opponents=("eager",), rounds=6, round_milliseconds=0.5, input_sets=sets
         )
         trial = Trial(
             Reference(program, precision, cpu),
@@ -296,10 +297,33 @@ def test_one_set_that_is_never_answered_under_the_clock_is_found(
 
 @pytest.mark.parametrize(("sets", "checked"), [(1, 1), (2, 1), (3, 2)])
 def test_all_sets_but_one_are_checked_after_every_clocked_request(trial_for, sets: int, checked: int) -> None:
-    trial = trial_for(HONEST)
-    trial.buffers.sets = [*trial.buffers.sets, *trial.buffers.sets][:sets]
-    clock._candidate_calls(trial, timing.placed_questions(trial)[:1] * sets, 2 * sets)
+    trial = trial_for(HONEST, sets=sets)
+    clock._candidate_calls(trial, timing.placed_questions(trial), 2 * sets)
     assert len(trial.deferred) == checked
+
+
+CHANGES_ITS_INPUT = HONEST.replace(
+    "    def forward(self, x):\n", "    def forward(self, x):\n        x.mul_(1.0001)\n"
+)
+SWITCHES = HONEST.replace(
+    "    def forward(self, x):\n", "    def forward(self, x):\n        self.train(not self.training)\n"
+)
+
+
+def test_inputs_are_compared_behind_a_timed_turn(trial_for) -> None:
+    assert CHANGES_ITS_INPUT != HONEST
+    trial = trial_for(CHANGES_ITS_INPUT)
+    with pytest.raises(Refused) as refused:
+        timing.turn(trial, timing.placed_questions(trial), 3)
+    assert refused.value.reason == "correctness.inputs"
+
+
+def test_settings_are_compared_around_a_timed_turn(trial_for) -> None:
+    """An odd number of calls leaves the mode of the module changed."""
+    assert SWITCHES != HONEST
+    trial = trial_for(SWITCHES)
+    with pytest.raises(Exception, match="training"):
+        timing.turn(trial, timing.placed_questions(trial), 3)
 
 
 def test_a_deferred_answer_is_checked_as_it_was_delivered(trial_for) -> None:

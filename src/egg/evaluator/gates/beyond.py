@@ -42,7 +42,7 @@ from egg.evaluator.trial.levels import Probes
 from egg.evaluator.trial.refused import Refused
 from egg.evaluator.trial.trial import Trial
 
-Examine = Callable[[Trial, Case], None]
+Examine = Callable[[Trial, Case], object]
 
 PROBES = (("NaN", (math.nan,)), ("infinity", (math.inf, -math.inf)))
 AT_ONCE = (("NaN and infinity", (math.nan, math.inf, -math.inf)),)

@@ -25,7 +25,7 @@ from typing import Any
 
 import torch
 
-from egg.evaluator.gates.timing import catch_up, placed_questions, seeds_for
+from egg.evaluator.gates.timing import catch_up, check_left, placed_questions, seeds_for
 from egg.evaluator.reference.case import Case
 from egg.evaluator.task.program import outputs_of
 from egg.evaluator.timing.opponents import Opponent
@@ -129,6 +129,7 @@ def _candidate_calls(trial: Trial, cases: list[Case], calls: int) -> float:
     trial.connection.request(request)
     seconds = time.perf_counter() - start
     catch_up(trial, cases, moves)
+    check_left(trial, cases, calls)
     spared = secrets.randbelow(len(cases))
     for index, case in enumerate(cases):
         if index != spared or len(cases) == 1:

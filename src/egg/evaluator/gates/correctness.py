@@ -7,6 +7,7 @@ drawn after the candidate was loaded, so nothing about it could be known.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from egg.evaluator.gates import beyond, under_grad, unusual
@@ -53,16 +54,18 @@ def _examined(trial: Trial, distribution: str, *, poison: bool) -> bool:
     return False
 
 
-def examine(trial: Trial, case: Case, *, poison: bool = True) -> None:
-    """Put one question, and check everything about the answer."""
-    trial.buffers.place(case)
-    reply = trial.ask(case, options=Options(traced=True, poison=poison))
+def examine(trial: Trial, case: Case, *, poison: bool = True, keep: bool = False) -> Mapping[str, int]:
+    """Put one question, and check everything about the answer; returns what was launched."""
+    index = trial.next_set()
+    trial.buffers.place(case, index)
+    reply = trial.ask(case, index, Options(traced=True, poison=poison, keep=keep))
     try:
-        trial.check(case, reply)
+        trial.check(case, reply, index)
     except Refused as wrong:
         raise _remembered(trial, case, wrong) from None
-    trial.checks.check_inputs_unchanged(case)
+    trial.checks.check_inputs_unchanged(case, index)
     trial.checks.check_apart(case, reply.aliases)
+    return reply.launched
 
 
 def _remembered(trial: Trial, case: Case, wrong: Refused) -> Refused:

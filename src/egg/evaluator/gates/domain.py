@@ -335,6 +335,9 @@ class Probing:
                 OUT_OF_TIME if self.late else "there was nothing to try it with"
             )
             self.tried += [Tried(what, Answer.SKIPPED.value, True, why) for what in struck]
+        self.tried += [
+            Tried(what, Answer.SKIPPED.value, None, why) for what, why in self.trial.unasked.items()
+        ]
         literal = None if domain is None else domain.literal()
         return Verified(literal, tuple(self.tried), found.value, self.words(found, domain))
 

@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import secrets
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from egg.core.evaluation import RefusalFacts
-from egg.evaluator.gates.timing import catch_up, placed_questions, seeds_for
+from egg.evaluator.gates.timing import catch_up, check_left, placed_questions, seeds_for
 from egg.evaluator.reference.case import Case
 from egg.evaluator.reference.reserve import apart
 from egg.evaluator.tensors import memory
@@ -36,6 +37,8 @@ RECHECKED = 4
 """Of each request, at least; where copies of their inputs are small all calls are."""
 COPIED_BYTES = 64 << 20
 """Of inputs that are kept for that."""
+RECORDED_PART, MOST_RECORDED = 4, 48
+"""Of a request's calls one in so many is recorded, drawn by lot; of a long one no more than that."""
 SHARE = 4
 """Rechecking may take so many times less than the calls."""
 
@@ -87,13 +90,17 @@ def _burst(trial: Trial, cases: list[Case], length: int, keep: int, first: int) 
     trial.buffers.make_room()
     for index in range(len(cases)):
         trial.buffers.poison(index)
-    trial.connection.request(
-        protocol.Calls(trial.buffers.session(cases, moves, seeds), keep),
+    most = min(MOST_RECORDED, -(-length // RECORDED_PART)) if trial.watch is not None else 0
+    drawn = secrets.SystemRandom().sample(range(length), most)
+    called = trial.connection.request(
+        protocol.Calls(trial.buffers.session(cases, moves, seeds), keep, tuple(sorted(drawn))),
         trial.settings.call_seconds + trial.settings.calls_seconds,
     )
+    check_recorded(trial, called.records, len(drawn))
     chosen = [] if _large(trial) else _chosen(trial, keep, first)
     found = [(first + call, _question(trial, cases, moves, seeds, call, copied=True)) for call in chosen]
     catch_up(trial, cases, moves)
+    check_left(trial, cases, length)
     for index, case in enumerate(cases[:length]):
         last = max(call for call in range(length) if call % len(cases) == index)
         seed = seeds[last] if seeds else case.seed
@@ -101,6 +108,16 @@ def _burst(trial: Trial, cases: list[Case], length: int, keep: int, first: int) 
     if _large(trial) and keep:
         found.append((0, _question(trial, cases, moves, seeds, 0, copied=False)))
     return found
+
+
+def check_recorded(trial: Trial, records: Sequence[protocol.Record], wanted: int) -> None:
+    """Hold the calls of a session that were recorded to the rules on whose work it is."""
+    if len(records) != wanted:
+        raise Refused(
+            "limits.protocol", f"{len(records)} records of {wanted} calls", "the record was tampered with"
+        )
+    for record in records:
+        trial.see(record)
 
 
 def _question(

@@ -6,18 +6,26 @@ run once, where its tensors fit and its reference takes seconds: launches that a
 the others the programs at the corners, near the integers that the kernel holds, and some drawn by lot
 (:mod:`egg.evaluator.interpreter.excerpt`). What they wrote is held to the ordinary rule; elsewhere the
 reference's own values stand in.
+
+Host code may branch on sizes as well: each of these calls is held to all that other calls are held to (form
+and strides, memory of its own, settings, whose work it is), and the same instance is called again
+(:mod:`egg.evaluator.gates.repeated`). Then its host code runs many times while its kernels do nothing, which
+takes no time to interpret: a file that counts its calls, and leaves the work to a library from some call on,
+shows it there. What was not run is listed in the verdict.
 """
 
 from __future__ import annotations
 
 import secrets
-from dataclasses import replace
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 import torch
 
 from egg.core.errors import TaskError
 from egg.evaluator.compare.compare import compare
-from egg.evaluator.gates import build
+from egg.evaluator.gates import build, provenance, repeated
 from egg.evaluator.gates.unusual import tables
 from egg.evaluator.process.handle import Fault
 from egg.evaluator.reference.case import Case
@@ -39,7 +47,16 @@ SECONDS = 90.0
 MOST_COMPARED, MANY = 2_000_000, 100_000
 """Elements that are compared first."""
 NO_VERDICT = ("limits.timeout", "limits.memory", "kernel.unsupported")
+NOT_RUN, NO_TIME = "not run: ", "it took too long, or could not be interpreted whole"
+FURTHER, BRIEFLY = 3, 0.6
+"""Further calls, and the part of the seconds of the first that one in which fewer programs run takes."""
+FEWEST_IDLE, MOST_IDLE, IDLE_SECONDS = 12, 48, 4.0
+"""Calls without own kernels, and the seconds for them."""
 BRANCH = "the answer must be right at the task's own size, in every program of its grid"
+
+
+class _NotRun(Exception):
+    """Nothing can be concluded from a call."""
 
 
 def run(trial: Trial) -> Notes:
@@ -49,7 +66,7 @@ def run(trial: Trial) -> Notes:
         return {"own_size": "as interpreted"}
     too_much = _too_much(trial)
     if too_much:
-        return {"own_size": f"not run: {too_much}"}
+        return _listed(trial, {"own_size": f"not run: {too_much}"})
     program = Program.load(offline.full.task)
     settings = replace(trial.settings, input_sets=2)
     try:
@@ -58,13 +75,25 @@ def run(trial: Trial) -> Notes:
             reference, trial.candidate, trial.policy, settings, trial.forkserver, gpu=trial.gpu,
             restricted=trial.restricted, offline=offline,
         )  # fmt: skip
+        steady = trial.watch is not None and trial.watch.steady
         try:
-            return _examined(other)
+            notes = _Own(other, steady).examined()
+            return _listed(trial, notes)
         finally:
             other.offline = None
             other.close()
     finally:
         program.unload()
+
+
+def _listed(trial: Trial, notes: Notes) -> Notes:
+    """With what was not run put down for the verdict."""
+    size, why = notes["own_size"], NO_TIME
+    left = notes.get("not_asked", ())
+    if size.startswith(NOT_RUN):
+        left, why = ("the task's own size",), size.removeprefix(NOT_RUN)
+    trial.unasked |= dict.fromkeys(left, why)
+    return notes
 
 
 def _too_much(trial: Trial) -> str:
@@ -80,32 +109,104 @@ def _too_much(trial: Trial) -> str:
     return ""
 
 
-def _examined(trial: Trial) -> Notes:
-    if len(trial.buffers.sets) < 2:
-        return {"own_size": "not run: there is no memory for it"}
-    try:
-        build.run(trial)
-        case = _question(trial)
+@dataclass
+class _Own:
+    """The task itself, put to one new process."""
+
+    trial: Trial
+    steady: bool
+    """Whether a warm call launches own kernels at the size that was interpreted."""
+    brief: bool = False
+    """Whether further launches run fewer programs: there is no time for all."""
+    launched: dict[str, int] = field(default_factory=dict)
+
+    def examined(self) -> Notes:
+        trial = self.trial
+        if len(trial.buffers.sets) < 2:
+            return {"own_size": "not run: there is no memory for it"}
+        try:
+            build.run(trial)
+            began = time.perf_counter()
+            case = _question(trial)
+            trial.watch = provenance.rules_at(trial, case, steady=self.steady)
+            reply = self._ask(case, keep=True)
+            each = time.perf_counter() - began
+            self.brief = not reply.whole or FURTHER * each > trial.settings.own_seconds
+            left = self._again(case, BRIEFLY * each if self.brief else each)
+        except _NotRun as why:
+            return {"own_size": f"not run: {why}"}
+        except Fault as fault:
+            if fault.reason in NO_VERDICT:
+                return {"own_size": f"not run: {fault.reason}"}
+            raise _at_own_size(fault) from fault
+        except Refused as wrong:
+            raise _at_own_size(wrong) from None
+        ran = [f"{name}: {count} of {total} programs" for name, total, count in reply.launches]
+        return {
+            "own_size": "whole" if reply.whole else "in part",
+            "programs": ran[:12],
+            "not_asked": [f"the task's own size, when {what}" for what in left],
+        }
+
+    def _ask(self, case: Case, *, keep: bool = False) -> protocol.Excerpted:
+        """One call, and every check of what it delivered and of how."""
+        trial = self.trial
         trial.buffers.place(case)
         trial.buffers.poison(0)
         call, masks = trial.buffers.call_set(case, 0), trial.buffers.sets[1].outputs
-        reply = trial.connection.request(protocol.Excerpt(call, masks, case.seed), SECONDS)
-        if reply.without:
-            return {"own_size": f"not run: {reply.without}"}
-        numbers = trial.checks.check_form(case, reply.outputs)
+        request = protocol.Excerpt(call, masks, case.seed, keep, self.brief)
+        reply = trial.connection.request(request, SECONDS)
+        answered = reply.answered
+        if answered is None:
+            raise _NotRun(reply.without)
+        self.launched |= answered.record.launches
+        trial.see(answered.record)
+        trial.check_generator(answered)
+        numbers = trial.checks.check_form(case, answered.outputs)
         if reply.whole:
             trial.checks.check_values(case, trial.buffers.outputs(0), numbers)
         elif not all(_right(trial, case, position) for position in range(len(case.outputs))):
             trial.checks.check_values(case, _filled(trial, case))
+        trial.checks.check_returned(case, answered)
+        trial.checks.check_apart(case, answered.aliases)
         trial.checks.check_inputs_unchanged(case)
-    except Fault as fault:
-        if fault.reason in NO_VERDICT:
-            return {"own_size": f"not run: {fault.reason}"}
-        raise _at_own_size(fault) from fault
-    except Refused as wrong:
-        raise _at_own_size(wrong) from None
-    ran = [f"{name}: {count} of {total} programs" for name, total, count in reply.launches]
-    return {"own_size": "whole" if reply.whole else "in part", "programs": ran[:12]}
+        return reply
+
+    def _again(self, case: Case, each: float) -> list[str]:
+        """Further calls of the instance; what could not be asked of it."""
+        trial, seconds = self.trial, self.trial.settings.own_seconds
+        began = time.perf_counter()
+        try:
+            left = repeated.run(trial, case, self._again_once, each, seconds)
+        except _NotRun as why:
+            return [f"it is called again: {why}"]
+        except Fault as fault:
+            if fault.reason not in NO_VERDICT:
+                raise
+            return [f"it is called again: {fault.reason}"]
+        self._idle(case, began + seconds + IDLE_SECONDS)
+        return left
+
+    def _again_once(self, case: Case, *, keep: bool = False) -> Mapping[str, int]:
+        answered = self._ask(case, keep=keep).answered
+        return answered.launched if answered is not None else {}
+
+    def _idle(self, case: Case, until: float) -> None:
+        """Calls in which own kernels do nothing: what else runs is held to the rules, as is what they leave.
+
+        Host code may fail on values that no kernel has written: then nothing follows from it.
+        """
+        options = protocol.Options(skip=tuple(sorted(self.launched)))
+        for _ in range(FEWEST_IDLE + secrets.randbelow(MOST_IDLE - FEWEST_IDLE)):
+            if time.perf_counter() > until:
+                return
+            try:
+                reply = self.trial.ask(case, options=options)
+            except Fault as fault:
+                if fault.reason == "state.settings":
+                    raise
+                return
+            self.trial.see(reply.record)
 
 
 def _question(trial: Trial) -> Case:

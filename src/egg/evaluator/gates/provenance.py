@@ -152,6 +152,14 @@ def _watch(trial: Trial, case: Case, reference: Counted, *, steady: bool) -> Wat
     return Watch(trial.policy, reference.compute, reference.moves, reference.work, elements, steady)
 
 
+def rules_at(trial: Trial, case: Case, *, steady: bool) -> Watch:
+    """What calls are held to at the size of ``case``: the work of the reference is counted there."""
+    with Recorder(launched=lambda: 0) as recorder:
+        trial.reference.run(case.inputs, case.seed)
+    counted = Counted(recorder.compute, recorder.moves, recorder.copies, recorder.work()[1], (), ())
+    return _watch(trial, case, counted, steady=steady)
+
+
 def _check_kernels_matter(
     trial: Trial,
     case: Case,

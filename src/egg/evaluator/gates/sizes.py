@@ -2,16 +2,18 @@
 
 Most questions are put at the smallest size that still looks like the task. A file may take another branch,
 in host code or in a kernel, where one of the task's sizes is larger. So each size is put back to the
-task's own alone, as far as the interpreter can bear it, and one question is asked there, of a new process.
+task's own alone, as far as the interpreter can bear it, and a question is asked there, of a new process,
+which is then called again (:mod:`egg.evaluator.gates.repeated`).
 """
 
 from __future__ import annotations
 
 import time
 from dataclasses import replace
+from functools import partial
 
 from egg.core.source import Task
-from egg.evaluator.gates import build
+from egg.evaluator.gates import build, repeated
 from egg.evaluator.gates.correctness import examine
 from egg.evaluator.gates.domain import GUARD
 from egg.evaluator.process.handle import Fault
@@ -23,6 +25,8 @@ from egg.evaluator.trial.trial import Notes, Trial
 MOST_SECONDS = 60.0
 """After which no further size is tried."""
 CALL_SECONDS = 30.0
+SHARE = 4
+"""Further calls at a size may take so many times less than those at the task's own."""
 NO_VERDICT = ("limits.timeout", "limits.memory", "kernel.unsupported")
 """A call that is too much for an interpreter says nothing of the file."""
 RAISES = ("candidate.error", "build.parameters")
@@ -56,7 +60,11 @@ def right_at(trial: Trial, task: Task, at: str) -> bool:
     )  # fmt: skip
     try:
         build.run(other)
-        examine(other, reference.case("another size"))
+        began = time.perf_counter()
+        case = reference.case("another size")
+        examine(other, case, keep=True)
+        each = time.perf_counter() - began
+        repeated.run(other, case, partial(examine, other), each, settings.own_seconds / SHARE)
     except Fault as fault:
         if fault.reason in (*NO_VERDICT, *RAISES):
             return False

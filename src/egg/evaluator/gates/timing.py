@@ -174,6 +174,8 @@ def turn(trial: Trial, cases: list[Case], repeats: int, contender: int | None = 
     )
     checked = not trial.side_by_side.files and secrets.randbelow(2) == 0
     _follow(trial, cases, moves, seeds, chosen if checked else None)
+    if not trial.side_by_side.files:
+        check_left(trial, cases, repeats)
     milliseconds = list(reply.milliseconds)
     if len(milliseconds) != repeats or min(milliseconds) <= 0:
         raise Refused("timing.forged", "the reported times cannot be times", "the timer was tampered with")
@@ -202,3 +204,9 @@ def catch_up(trial: Trial, cases: list[Case], moves: list[Any]) -> None:
     """The private copies as the candidate's inputs are behind its last call of every set."""
     for call in range(max(0, len(moves) - len(cases)), len(moves)):
         trial.buffers.reserve.follow(cases[call % len(cases)].tensors, moves[call])
+
+
+def check_left(trial: Trial, cases: list[Case], calls: int) -> None:
+    """Behind so many calls: every set holds the inputs of its last one, as they were given."""
+    for index, case in enumerate(cases[:calls]):
+        trial.checks.check_inputs_unchanged(case, index)

@@ -33,6 +33,8 @@ MOST_NEAR = 240
 FEWEST_BY_LOT = 12
 MOST_BY_LOT = 120
 MOST_NUMBERS = 400
+BRIEF_WHOLE, BRIEF_SOME = 2.0, 1.0
+"""Seconds, for a call that looks for what remains of an earlier one, which shows in any program."""
 
 
 class Incomplete(BaseException):

@@ -56,6 +56,9 @@ class LevelSettings:
     calls: int = 160
     """In a row, on values of their own, with outputs that are held; fewer where they take long."""
     calls_seconds: float = 12.0
+    own_seconds: float = 12.0
+    """For calls that repeat the one at the task's own size, without a GPU; a quarter of it at each size
+    between. What does not fit is listed in the verdict."""
     domain: Probes = Probes.ALL
     """How many calls beside the task's own are tried."""
     remembered: bool = False

@@ -130,10 +130,14 @@ class Trial:
     """The questions that lie in the input sets while the candidate is timed, from one gate to the next."""
     deferred: list[tuple[Case, list[torch.Tensor | None]]] = field(default_factory=list)
     """Copies of timed questions and of what was delivered, to be checked later."""
+    unasked: dict[str, str] = field(default_factory=dict)
+    """Calls of the task itself that were not made, without a GPU, and why; the verdict lists them."""
     verified: Verified | None = None
     """What was tried beside the task's own call."""
     fenced: bool = False
     """Whether a new process was judged in fenced memory: one regrade less is needed."""
+    asked: int = 0
+    """Questions that were put to sets of inputs in turn."""
     side_by_side: SideBySide = field(default_factory=SideBySide)
     """Contenders, where files are to be ranked."""
 
@@ -203,8 +207,14 @@ class Trial:
         if not chosen.skip:
             if watched:
                 self.see(reply.record)
-            self._check_generator(reply)
+            self.check_generator(reply)
         return reply
+
+    def next_set(self) -> int:
+        """Number of the inputs' set that the next question lies in: checked calls take turns as timed ones
+        do, so that addresses do not tell the two apart."""
+        self.asked += 1
+        return self.asked % len(self.buffers.sets)
 
     def attempt(self, case: Case, options: protocol.Options) -> protocol.Forwarded | None:
         """The answer to inputs that the candidate may refuse; ``None`` where it raises, and lives on."""
@@ -215,7 +225,7 @@ class Trial:
             self.connection.survive(fault)
             return None
 
-    def _check_generator(self, reply: protocol.Forwarded) -> None:
+    def check_generator(self, reply: protocol.Forwarded) -> None:
         """A program that draws behind this call draws other numbers where this one drew some, too."""
         if reply.drew and not self.reference.advances:
             raise Refused(

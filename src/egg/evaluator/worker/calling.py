@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -19,6 +19,7 @@ from egg.evaluator.tensors import generators
 from egg.evaluator.timing import stopwatch
 from egg.evaluator.transport import arena as arenas
 from egg.evaluator.transport import freshen, protocol
+from egg.evaluator.transport.slots import Slot
 from egg.evaluator.worker import faults
 from egg.evaluator.worker.held import state_of
 from egg.evaluator.worker.holding import Holding
@@ -26,7 +27,7 @@ from egg.evaluator.worker.hostreads import HostReads, recorded
 from egg.evaluator.worker.launches import InterpretedLaunches
 from egg.evaluator.worker.outputs import aliases, copy_out, kind_of, leaves_of, shared_storages
 from egg.evaluator.worker.pretend import ClaimCuda
-from egg.evaluator.worker.settings import as_frozen, checked
+from egg.evaluator.worker.settings import Settings, as_frozen, checked
 
 if TYPE_CHECKING:
     from egg.evaluator.interpreter.left import Left
@@ -106,15 +107,54 @@ class Calling(Holding):
         """One forward in which long launches run some of their programs; what those wrote is marked."""
         from egg.evaluator.worker import excerpt
 
-        assert isinstance(self._launches, InterpretedLaunches)
+        launches = self._launches
+        assert isinstance(launches, InterpretedLaunches)
+        launches.reset()
         arguments = self._arguments(asked.call.inputs, asked.call.slots)
+        recorder = Recorder(
+            fill_empties=arenas.poison, given=arguments, launched=lambda: sum(launches.counts().values())
+        )
         torch.manual_seed(asked.seed)
-        ran, leaves = excerpt.run(self._launches, lambda: self._call(arguments))
-        if leaves is None:
+        seeded = generators.states(self._device)
+        with HostReads() as reads:
+            ran, result = excerpt.run(
+                launches, lambda: self._call_checked(arguments), recorder, brief=asked.brief
+            )
+        if ran.without:
             return protocol.Excerpted(without=ran.without)
+        drew = generators.advanced(seeded, self._device)
+        leaves = leaves_of(result)
+        if asked.keep:
+            self._kept = leaves
         self._lay(excerpt.marks(leaves, ran.partial), asked.masks)
-        return protocol.Excerpted(
-            "", tuple(ran.launches), ran.whole, self._deliver(leaves, asked.call.outputs)
+        answered = self._forwarded(
+            result, asked.call.outputs, arguments, recorded(recorder, reads, launches), drew=drew
+        )
+        return protocol.Excerpted("", tuple(ran.launches), ran.whole, answered)
+
+    def _forwarded(
+        self,
+        result: Any,
+        outputs: Sequence[Slot | None],
+        arguments: list[Any],
+        record: protocol.Record,
+        *,
+        drew: bool,
+    ) -> protocol.Forwarded:
+        """The reply to a call of which nothing is sketched."""
+        assert self._launches is not None
+        leaves = leaves_of(result)
+        return protocol.Forwarded(
+            record=record,
+            outputs=self._deliver(leaves, outputs),
+            aliases=tuple(aliases(leaves, arguments, self._module)),
+            launched=self._launches.work(),
+            threads=self._threads.started if self._threads else 0,
+            sketches=(),
+            moved=(),
+            drew=drew,
+            found=(),
+            returned=structure_of(result)[:MOST_WORDS],
         )
 
     def on_gradients(self, asked: protocol.Gradients) -> protocol.Backward:
@@ -197,23 +237,34 @@ class Calling(Holding):
         noted = (held.untyped_storage().data_ptr() for held in self._noted.copies())
         return {*self._inputs.addresses, *(t.untyped_storage().data_ptr() for t in named), *noted}
 
-    def on_calls(self, asked: protocol.Calls) -> None:
+    def on_calls(self, asked: protocol.Calls) -> protocol.Called:
         """One call per entry of ``moves``, rotating over the sets; every output is delivered.
 
-        Those of the first ``keep`` calls are held as well, as a caller may hold them.
+        Those of the first ``keep`` calls are held as well, as a caller may hold them. Some calls are
+        recorded, and all of them together must leave the settings that each must leave.
         """
+        assert self._module is not None
         sets, calls = asked.session.sets, len(asked.session.moves)
         prepared = [self._arguments(s.inputs, s.slots) for s in sets]
         destinations = [[o and self._view(o) for o in s.outputs] for s in sets]
+        settings = Settings(self._module, prepared)
         before = self._before(asked.session)
+        recorded_calls, records = set(asked.recorded), []
         for call in range(calls):
             before(call)
-            result = self._call(prepared[call % len(sets)])
+            arguments = prepared[call % len(sets)]
+            if call in recorded_calls:
+                result, record = self._call_recorded(arguments)
+                records.append(record)
+            else:
+                result = self._call(arguments)
             copy_out(result, destinations[call % len(sets)])
             if call < asked.keep:
                 self._held.append(leaves_of(result))
             del result
         self._end(asked.session)
+        settings.check()
+        return protocol.Called(tuple(records))
 
     def on_time(self, asked: protocol.Time) -> protocol.Timed:
         """Time one call per entry of ``moves``, rotating over the sets; deliver the output of one of them.
@@ -222,6 +273,8 @@ class Calling(Holding):
         """
         module = self._module if asked.contender is None else self._contenders[asked.contender]
         prepared = [self._arguments(s.inputs, s.slots) for s in asked.session.sets]
+        assert module is not None
+        settings = Settings(module, prepared)
         milliseconds, _ = stopwatch.time_calls(
             lambda call: self._call(prepared[call % len(prepared)], module),
             len(asked.session.moves),
@@ -231,6 +284,8 @@ class Calling(Holding):
             copied=lambda result: self._lay(leaves_of(result), asked.outputs),
         )
         self._end(asked.session)
+        if asked.contender is None:
+            settings.check()
         return protocol.Timed(tuple(milliseconds))
 
     def _before(self, session: protocol.Session) -> Callable[[int], None]:
@@ -258,29 +313,42 @@ class Calling(Holding):
             self._give_back(given.slots)
 
     def on_observe(self, asked: protocol.Observe) -> protocol.Observation:
-        """The calls of a timing session once more, in the same process, each recorded.
+        """The calls of a timing session once more, in the same process; those that were drawn are recorded.
+
+        The others precede and separate them: a file that counts calls in a row counts on.
+        """
+        assert self._module is not None
+        sets, chosen = asked.session.sets, set(asked.recorded)
+        prepared = [self._arguments(s.inputs, s.slots) for s in sets]
+        settings = Settings(self._module, prepared)
+        before = self._before(asked.session)
+        seen: list[protocol.Observed] = []
+        for call in range(len(asked.session.moves)):
+            before(call)
+            if call not in chosen:
+                self._call(prepared[call % len(sets)])
+                continue
+            result, record = self._call_recorded(prepared[call % len(sets)])
+            kinds = (kind_of(leaf) for _, leaf in leaves_of(result) if isinstance(leaf, torch.Tensor))
+            seen.append(protocol.Observed(record, tuple(kinds)))
+            del result
+        self._end(asked.session)
+        settings.check()
+        return protocol.Observation(tuple(seen))
+
+    def _call_recorded(self, arguments: list[Any]) -> tuple[Any, protocol.Record]:
+        """One call of a session, and what it ran.
 
         On a GPU without a function mode, as under the clock: PyTorch's own Python code goes other ways where
         there is one, which code that it calls could see. What the host reads there the dispatcher shows.
         """
         assert self._launches is not None
-        launches, sets = self._launches, asked.session.sets
-        prepared = [self._arguments(s.inputs, s.slots) for s in sets]
-        before = self._before(asked.session)
-        seen: list[protocol.Observed] = []
-        for call in range(len(asked.session.moves)):
-            before(call)
-            launches.reset()
-            arguments = prepared[call % len(sets)]
-            recorder = Recorder(launched=lambda: sum(launches.counts().values()), given=arguments)
-            reads = HostReads()
-            with recorder, reads if isinstance(self._pretence, ClaimCuda) else contextlib.nullcontext():
-                result = self._call(arguments)
-            kinds = (kind_of(leaf) for _, leaf in leaves_of(result) if isinstance(leaf, torch.Tensor))
-            seen.append(protocol.Observed(recorded(recorder, reads, launches), tuple(kinds)))
-            del result
-        self._end(asked.session)
-        return protocol.Observation(tuple(seen))
+        launches, reads = self._launches, HostReads()
+        launches.reset()
+        recorder = Recorder(launched=lambda: sum(launches.counts().values()), given=arguments)
+        with recorder, reads if isinstance(self._pretence, ClaimCuda) else contextlib.nullcontext():
+            result = self._call_checked(arguments)
+        return result, recorded(recorder, reads, launches)
 
 
 def _detached(leaf: Any) -> Any:

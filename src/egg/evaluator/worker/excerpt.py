@@ -12,9 +12,8 @@ from torch.utils._pytree import tree_leaves
 from egg.evaluator.interpreter.excerpt import Excerpt, Incomplete, Written
 from egg.evaluator.operators.ops import Recorder
 from egg.evaluator.tensors.modes import LightMode
-from egg.evaluator.transport import arena as arenas
 from egg.evaluator.worker.launches import InterpretedLaunches
-from egg.evaluator.worker.outputs import leaves_of, storage_of
+from egg.evaluator.worker.outputs import storage_of
 
 Leaves = list[tuple[str, Any]]
 
@@ -51,20 +50,22 @@ class Ran:
     partial: Mapping[int, Written]
 
 
-def run(launches: InterpretedLaunches, call: Callable[[], Any]) -> tuple[Ran, Leaves | None]:
-    """What ran, and the outputs; no outputs where nothing can be concluded from them."""
-    leaves: Leaves | None = None
-    with launches.excerpted() as excerpt:
+def run(
+    launches: InterpretedLaunches, call: Callable[[], Any], recorder: Recorder, *, brief: bool = False
+) -> tuple[Ran, Any]:
+    """What ran, and the result; nothing where nothing can be concluded from it."""
+    result: Any = None
+    with launches.excerpted(brief=brief) as excerpt:
         try:
-            with NoReads(excerpt), Recorder(fill_empties=arenas.poison):
-                leaves = leaves_of(call())
+            with NoReads(excerpt), recorder:
+                result = call()
         except Incomplete:
             pass
         except BaseException:
             if not excerpt.without:
                 raise
     ran = Ran(excerpt.without, list(excerpt.launches), excerpt.whole, excerpt.partial)
-    return ran, None if excerpt.without else leaves
+    return ran, None if excerpt.without else result
 
 
 def marks(leaves: Leaves, partial: Mapping[int, Written]) -> Leaves:

@@ -203,11 +203,11 @@ class InterpretedLaunches:
         return tuple(self._session.asked)
 
     @contextmanager
-    def excerpted(self) -> Iterator[Any]:
-        """Meanwhile launches that take long run only some of their programs."""
-        from egg.evaluator.interpreter.excerpt import Excerpt
+    def excerpted(self, *, brief: bool = False) -> Iterator[Any]:
+        """Meanwhile launches that take long run only some of their programs; ``brief``: fewer of them."""
+        from egg.evaluator.interpreter.excerpt import BRIEF_SOME, BRIEF_WHOLE, Excerpt
 
-        self._session.excerpt = excerpt = Excerpt()
+        self._session.excerpt = excerpt = Excerpt(BRIEF_WHOLE, BRIEF_SOME) if brief else Excerpt()
         try:
             yield excerpt
         finally:

@@ -18,6 +18,7 @@ from egg.evaluator.transport.protocol.base import (
 )
 from egg.evaluator.transport.protocol.calls import (
     Backward,
+    Called,
     Calls,
     CallSet,
     Delivered,
@@ -105,6 +106,7 @@ __all__ = [
     "Backward",
     "Built",
     "CallSet",
+    "Called",
     "Calls",
     "Canary",
     "Capture",

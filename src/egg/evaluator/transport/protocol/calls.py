@@ -204,11 +204,19 @@ class Session:
 
 
 @dataclass(frozen=True)
-class Calls(Request[Done], command="calls"):
+class Called:
+    records: tuple[Record, ...]
+    """Of the calls that were to be recorded, in their order."""
+
+
+@dataclass(frozen=True)
+class Calls(Request[Called], command="calls"):
     """Run a session; every output is delivered, those of the first ``keep`` calls are held as well."""
 
     session: Session
     keep: int = 0
+    recorded: tuple[int, ...] = ()
+    """Numbers of calls."""
     keep_cache: bool = False
 
 
@@ -242,9 +250,10 @@ class Observation:
 
 @dataclass(frozen=True)
 class Observe(Request[Observation], command="observe"):
-    """The calls of a session, each recorded."""
+    """The calls of a session; those with the numbers ``recorded`` are reported."""
 
     session: Session
+    recorded: tuple[int, ...]
 
 
 @dataclass(frozen=True)

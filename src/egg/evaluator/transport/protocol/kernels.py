@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from egg.core.resources import KernelResources
 from egg.evaluator.transport.protocol.base import Complaint, Done, Request, Target
-from egg.evaluator.transport.protocol.calls import CallSet, OutputForm
+from egg.evaluator.transport.protocol.calls import CallSet, Forwarded
 from egg.evaluator.transport.slots import Slot
 from egg.evaluator.transport.strict import Integer
 
@@ -19,7 +19,8 @@ class Excerpted:
     launches: tuple[tuple[str, int, int], ...] = ()
     """Kernels, how many programs each has, and how many ran."""
     whole: bool = False
-    outputs: tuple[OutputForm, ...] = ()
+    answered: Forwarded | None = None
+    """What a forward reports; ``None`` where nothing can be concluded."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,10 @@ class Excerpt(Request[Excerpted], command="excerpt"):
     call: CallSet
     masks: tuple[Slot | None, ...]
     seed: int
+    keep: bool = False
+    """Hold the outputs for a :class:`~egg.evaluator.transport.protocol.calls.Recheck`."""
+    brief: bool = False
+    """Of launches that do not run whole, few programs."""
 
 
 Numbers = tuple[tuple[str, str], ...]

@@ -215,7 +215,7 @@ def batch(monkeypatch, tmp_path):
             on_answer(Answer(job.id, error=outcome) if failed else Answer(job.id, outcome))
 
     fake = Batch()
-    own = {"task_hash": task.hash, "candidate_hash": candidate.hash}
+    own = {"task_sha256": task.sha256, "candidate_sha256": candidate.sha256}
     accepted, refused = ({**e.to_json(), **own} for e in (samples.compiled(), samples.rejected()))
     fake.outcomes = {
         "a": Evaluation.from_json(accepted),

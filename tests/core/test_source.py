@@ -6,7 +6,7 @@ import json
 import pytest
 
 from egg.core.errors import KernelFileError, TaskError
-from egg.core.source import Candidate, Task, content_hash, earlier_hash
+from egg.core.source import Candidate, Task, content_hash, content_sha256, earlier_hash
 
 TASK = """
 import torch
@@ -98,6 +98,8 @@ def test_a_comment_that_swallows_a_line_is_another_file():
 
 
 def test_a_text_in_the_usual_form_keeps_the_name_it_always_had():
-    assert content_hash("a = 1\nb = 2\n") == hashlib.sha256(b"a = 1\nb = 2").hexdigest()[:16]
+    whole = hashlib.sha256(b"a = 1\nb = 2").hexdigest()
+    assert content_sha256("a = 1\nb = 2\n") == Candidate("a = 1\nb = 2\n").sha256 == whole
+    assert content_hash("a = 1\nb = 2\n") == whole[:16]
     assert earlier_hash("a = 1\nb = 2\n") is None
     assert earlier_hash("a = 1  \r\nb = 2") == content_hash("a = 1\nb = 2\n")

@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from egg.core.conversation import Completion, Finish, Message, Request, Speaker, Usage
-from egg.core.events import SCHEMA, Answered, Event, Exchanged, RunStarted, StageOpened
+from egg.core.errors import UsageError
+from egg.core.events import SCHEMA, Answered, Event, Exchanged, Proposed, RunStarted, StageOpened
 from egg.core.plan import Draft, Exhausted, Pass
 from egg.core.stage import Stage
+from egg.core.step import Origin
 from egg.engine.journal import Diverged, Journal, OverBudget
 from egg.engine.waiting import EndOfLog
 from tests.engine.scripts import FACTS, TASK, settings
@@ -85,3 +87,12 @@ def test_another_question_diverges() -> None:
 def test_where_nothing_may_be_added_the_log_ends() -> None:
     with pytest.raises(EndOfLog):
         Journal([STARTED], None).answer("coder.seed", 1, lambda: Draft(""))
+
+
+def test_two_files_of_one_name_are_not_recorded() -> None:
+    book, written = journal()
+    book.decide(Proposed(1, Origin.SEED, "0123456789abcdef", "one\n"))
+    book.decide(Proposed(2, Origin.SEED, "0123456789abcdef", "one\n"))
+    with pytest.raises(UsageError, match="two kernel files of this run have the name 0123456789abcdef"):
+        book.decide(Proposed(3, Origin.SEED, "0123456789abcdef", "another\n"))
+    assert len(written) == 2

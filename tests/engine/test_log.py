@@ -18,6 +18,7 @@ from egg.core.codec import to_json
 from egg.core.conversation import Message, Speaker
 from egg.core.errors import MachineError, UsageError
 from egg.core.events import (
+    Evaluated,
     Event,
     Exchanged,
     Proposed,
@@ -327,6 +328,23 @@ class TestSources:
         assert content_hash(spaced) != first.candidate == earlier_hash(spaced)
         assert content_hash(spaced) in {e.event.candidate for e in found if isinstance(e.event, Proposed)}
         assert first.candidate not in json.dumps([to_json(entry.event) for entry in found])
+
+    @pytest.mark.parametrize("changed", [True, False])
+    def test_a_verdict_holds_for_the_whole_hash_and_not_for_a_name(
+        self, tmp_path: Path, changed: bool
+    ) -> None:
+        events = list(sample_events())
+        at = next(i for i, event in enumerate(events) if isinstance(event, Evaluated))
+        first = events[at]
+        assert isinstance(first, Evaluated)
+        whole = "0" * 64 if changed else ""
+        events[at] = replace(first, evaluation=replace(first.evaluation, candidate_sha256=whole))
+        write_log(tmp_path, events)
+        if changed:
+            with pytest.raises(LogError, match=r"was altered: its text is not the kernel"):
+                read_log(tmp_path)
+        else:
+            assert read_log(tmp_path), "the log of an earlier version stays readable"
 
 
 def _proposed() -> Proposed:

@@ -46,6 +46,9 @@ def test_a_whole_answer_is_believed() -> None:
         ),
         (lambda e: replace(e, candidate_hash="0" * 16), "another kernel"),
         (lambda e: replace(e, task_hash="0" * 16), "another task"),
+        (lambda e: replace(e, candidate_sha256=e.candidate_hash + "0" * 48), "another kernel"),
+        (lambda e: replace(e, candidate_sha256=""), "another kernel"),
+        (lambda e: replace(e, task_sha256=e.task_hash + "0" * 48), "another task"),
         (lambda e: replace(e, policy=Policy(level=Level.FULL)), "another policy"),
     ],
 )

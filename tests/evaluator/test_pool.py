@@ -241,10 +241,7 @@ def test_every_seat_has_an_oracle_of_its_own_on_each_device(monkeypatch):
 
 def verdict(question: Question) -> Evaluation:
     """A refusal of exactly this question, as a judge would give it."""
-    task, candidate = question.task, question.candidate
-    return replace(
-        samples.rejected(), task_hash=task.hash, candidate_hash=candidate.hash, policy=question.policy
-    )
+    return replace(samples.rejected(), **question.identity)
 
 
 def test_results_are_written_as_they_come_and_a_torn_line_is_dropped(monkeypatch, tmp_path):
@@ -266,6 +263,17 @@ def test_results_are_written_as_they_come_and_a_torn_line_is_dropped(monkeypatch
     assert oracle.asked == ["b", "c"]
     assert run_batch(jobs, results, "cpu", tell)["skipped"] == 3
     assert oracle.asked == ["b", "c"]
+
+
+@pytest.mark.parametrize("whole", ["0" * 64, ""], ids=["another file of that name", "an earlier version's"])
+def test_a_verdict_on_a_name_alone_is_no_answer(monkeypatch, tmp_path, whole):
+    jobs, results = tmp_path / "jobs.jsonl", tmp_path / "results.jsonl"
+    [job] = named("a")
+    jobs.write_text(job.to_line() + "\n")
+    results.write_text(Answer("a", replace(verdict(job.question), candidate_sha256=whole)).to_line() + "\n")
+    monkeypatch.setattr(pool, "Oracle", Scripted(lambda *_: verdict(job.question)))
+    counts = run_batch(jobs, results, "cpu", lambda *_: None)
+    assert (counts["skipped"], counts["rejected"]) == (0, 1)
 
 
 @pytest.mark.parametrize("line", ["[1]", "7", '{"name": "a"}', '{"job": "a", "evaluation": {}}'])

@@ -15,7 +15,7 @@ from torch import fx, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import egg
-from egg.core.source import Task, content_hash
+from egg.core.source import Task, content_sha256
 from egg.modules.backend import Backend
 from egg.modules.dynamo import Program, read
 from egg.store import Entry, Recorded, Seen, Store, Tuned
@@ -83,7 +83,7 @@ def with_kernel(backend: Backend, store: Store, options: dict[str, Any], first: 
         recorded(backend, options, Scale(), torch.ones(4, 8))
     (entry,) = store.entries()
     kernel = SCALE.format(first=first)
-    store.tuned(entry.key, kernel, Tuned(content_hash(kernel), {}))
+    store.tuned(entry.key, kernel, Tuned(content_sha256(kernel), {}))
     torch._dynamo.reset()
     backend.reset()
     return store.named(entry.key)
@@ -293,7 +293,7 @@ def test_a_kernel_file_that_does_not_load_or_holds_other_tensors_is_not_used(
     backend, store, options, caplog, text
 ):
     entry = with_kernel(backend, store, options)
-    store.tuned(entry.key, text, Tuned(content_hash(text), {}))
+    store.tuned(entry.key, text, Tuned(content_sha256(text), {}))
     model, x = Scale(), torch.randn(4, 8)
     with torch.no_grad():
         torch.testing.assert_close(recorded(backend, options, model, x), model(x))

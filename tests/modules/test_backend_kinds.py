@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 
-from egg.core.source import content_hash
+from egg.core.source import content_sha256
 from egg.modules.backend import Backend
 from egg.store import Store, Tuned
 from tests.modules.kinds import KINDS, REFUSED, Call
@@ -75,7 +75,7 @@ def test_the_answer_is_the_modules_with_kernels_and_without(tmp_path: Path, name
             entries = store.entries()
             for entry in entries:
                 kernel = entry.task.replace("class Model(", "class ModelNew(")
-                store.tuned(entry.key, kernel, Tuned(content_hash(kernel), {}))
+                store.tuned(entry.key, kernel, Tuned(content_sha256(kernel), {}))
     rows = backend.stats()
     assert {row["route"] for row in rows} <= {"kernel", "left"}
     assert sum(row["counts"]["kernel"] for row in rows) >= len(entries)

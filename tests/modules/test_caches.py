@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from egg.core.source import content_hash
+from egg.core.source import content_sha256
 from egg.modules.backend import Backend
 from egg.modules.strides import with_strides
 from egg.store import Store, Tuned
@@ -117,7 +117,7 @@ def compared(
 def tune_by_the_tasks_themselves(store: Store, change: Any = lambda text: text) -> None:
     for entry in store.entries():
         kernel = change(entry.task.replace("class Model(", "class ModelNew("))
-        store.tuned(entry.key, kernel, Tuned(content_hash(kernel), {}))
+        store.tuned(entry.key, kernel, Tuned(content_sha256(kernel), {}))
 
 
 def test_a_layer_is_cut_at_its_writes(store: Store) -> None:

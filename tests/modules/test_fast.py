@@ -58,7 +58,9 @@ def optimized(
     found = captured(live, args, kwargs)
     source = f"{found.task.source}\n\n{kernel}"
     judged = replace(
-        evaluation or samples.compiled(), task_hash=found.task.hash, candidate_hash=Candidate(source).hash
+        evaluation or samples.compiled(),
+        task_sha256=found.task.sha256,
+        candidate_sha256=Candidate(source).sha256,
     )
     outcome = Outcome(found.task, source, judged, "accepted")
     return Optimized(live, found, outcome, use_unmeasured=use_unmeasured)

@@ -13,7 +13,7 @@ from torch import nn
 from torch._functorch.aot_autograd import _try_get_metadata_from_dynamo
 from torch.nn import functional as F
 
-from egg.core.source import content_hash
+from egg.core.source import content_sha256
 from egg.modules import regions
 from egg.modules.backend import Backend
 from egg.modules.fallback import Fallback
@@ -85,7 +85,7 @@ def compiled(backend: Backend, store: Store, net: nn.Module, fallback: str = "ea
 def tuned_by_the_task_itself(store: Store) -> str:
     (entry,) = store.entries()
     kernel = entry.task.replace("class Model(", "class ModelNew(")
-    store.tuned(entry.key, kernel, Tuned(content_hash(kernel), {}))
+    store.tuned(entry.key, kernel, Tuned(content_sha256(kernel), {}))
     return entry.key
 
 
@@ -149,7 +149,7 @@ def test_outputs_of_a_kernel_in_another_layout_get_the_strides_of_the_original(s
     head, _, made = kernel.partition("        return ")
     result, _, rest = made.partition("\n")
     kernel = f"{head}        return {result}.t().contiguous().t()\n{rest}"
-    store.tuned(entry.key, kernel, Tuned(content_hash(kernel), {}))
+    store.tuned(entry.key, kernel, Tuned(content_sha256(kernel), {}))
     torch._dynamo.reset()
     backend = Backend()
     torch.testing.assert_close(compiled(backend, store, net, "aot_eager")(*inputs), net(*inputs))
@@ -165,7 +165,7 @@ def test_a_layer_outside_the_domain_runs_as_it_was_written(store: Store, inputs)
         "        return ", "        raise "
     )
     kernel = kernel.replace("        raise ", "        raise ValueError('outside') #", 1)
-    store.tuned(entry.key, kernel, Tuned(content_hash(kernel), {}))
+    store.tuned(entry.key, kernel, Tuned(content_sha256(kernel), {}))
     torch._dynamo.reset()
     backend = Backend()
     torch.testing.assert_close(compiled(backend, store, net)(*inputs), net(*inputs))
@@ -385,7 +385,7 @@ def test_a_layer_that_replays_itself_is_launched_within_a_whole_that_is_replayed
 
     def launches(self, {arguments}):{rest}"""
     kernel = f"{head}{replaying}"
-    store.tuned(entry.key, kernel, Tuned(content_hash(kernel), {}))
+    store.tuned(entry.key, kernel, Tuned(content_sha256(kernel), {}))
     monkeypatch.setattr("egg.modules.replayable._elsewhere", lambda inputs: "")
     monkeypatch.setattr("egg.modules.replayable._foreign", lambda graph: iter(()))
     monkeypatch.setattr(Fallback, "now", lambda self, graph, _: graph.forward)
@@ -397,7 +397,7 @@ def test_a_layer_that_replays_itself_is_launched_within_a_whole_that_is_replayed
     for answer in answers:
         torch.testing.assert_close(answer, net(*inputs))
     assert backend.stats()[1]["counts"] == {"kernel": 3 * COUNT, "fallback": 0, "outside": {}, "failure": ""}
-    kernel_file: Any = sys.modules[f"egg_kernel_{content_hash(kernel)}"]
+    kernel_file: Any = sys.modules[f"egg_kernel_{content_sha256(kernel)}"]
     assert len(kernel_file.ModelNew.calls) == COUNT  # forward once for each layer, with its guard
     assert gpu.recordings == 0  # without a GPU there is no trial
 

@@ -15,7 +15,7 @@ from torch import nn
 import egg
 from egg.api import parts
 from egg.core.errors import TaskError, UsageError
-from egg.core.source import content_hash
+from egg.core.source import content_sha256
 from egg.modules.parts import OptimizedParts
 from egg.store import Store, Tuned
 
@@ -42,7 +42,7 @@ def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     def tuned(store: Store, entries: Any, *_: Any) -> Iterator[Any]:
         for entry in entries:
             kernel = entry.task.replace("class Model(", "class ModelNew(")
-            store.tuned(entry.key, kernel, Tuned(content_hash(kernel), {}))
+            store.tuned(entry.key, kernel, Tuned(content_sha256(kernel), {}))
             yield store.named(entry.key)
 
     monkeypatch.setattr(parts, "tune", tuned)

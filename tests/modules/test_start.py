@@ -18,7 +18,7 @@ from torch._dynamo.utils import counters
 from torch._inductor.utils import fresh_cache
 from torch.nn import functional as F
 
-from egg.core.source import content_hash
+from egg.core.source import content_sha256
 from egg.modules.backend import Backend
 from egg.modules.outlines import outline_name
 from egg.modules.trial import KERNELS, PLAIN, Form, Verdict
@@ -93,7 +93,7 @@ def started(store: Store, net: nn.Module, x: torch.Tensor, fallback: str = "eage
 def tuned(store: Store) -> None:
     for entry in store.entries():
         kernel = entry.task.replace("class Model(", "class ModelNew(")
-        store.tuned(entry.key, kernel, Tuned(content_hash(kernel), {}))
+        store.tuned(entry.key, kernel, Tuned(content_sha256(kernel), {}))
 
 
 def decided(monkeypatch: pytest.MonkeyPatch, form: Form) -> None:

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from egg.core.source import content_hash
+from egg.core.source import content_sha256
 from egg.modules.aot import laid_out
 from egg.modules.backend import Backend
 from egg.modules.fallback import Fallback
@@ -103,7 +103,7 @@ def tuned(store: Store, which: Callable[[str], bool] = lambda task: True, **chan
             kernel = entry.task.replace("class Model(", "class ModelNew(")
             for old, new in change.items():
                 kernel = kernel.replace(old, new)
-            store.tuned(entry.key, kernel, Tuned(content_hash(kernel), {}))
+            store.tuned(entry.key, kernel, Tuned(content_sha256(kernel), {}))
 
 
 def is_backward(task: str) -> bool:

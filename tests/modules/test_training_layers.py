@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from egg.core.source import Task, content_hash
+from egg.core.source import Task, content_sha256
 from egg.expert.reading.capture import capture_once
 from egg.modules.backend import Backend
 from egg.modules.repeats import Run, runs
@@ -96,7 +96,7 @@ def trained(store: Store, kind: type[nn.Module], steps: int = 2, **options: Any)
 def tune_by_the_tasks_themselves(store: Store) -> None:
     for entry in store.entries():
         kernel = entry.task.replace("class Model(", "class ModelNew(")
-        store.tuned(entry.key, kernel, Tuned(content_hash(kernel), {}))
+        store.tuned(entry.key, kernel, Tuned(content_sha256(kernel), {}))
 
 
 @pytest.mark.parametrize("kind", [Net, Convolving])

@@ -15,7 +15,7 @@ from hypothesis import strategies as some
 
 from egg.core.errors import MachineError, UsageError
 from egg.core.policy import Precision
-from egg.core.source import content_hash
+from egg.core.source import content_sha256
 from egg.store import Claim, Entry, Policy, Recorded, Rejected, Seen, Store, Tuned, store_folder
 from egg.store.entries import Damaged
 
@@ -29,7 +29,7 @@ CLAIM = Claim(
 )
 TASK = "class Model: ...\ndef get_inputs(): ...\ndef get_init_inputs(): ...\n"
 KERNEL = "class ModelNew: ...\n"
-TUNED = Tuned(content_hash(KERNEL), {})
+TUNED = Tuned(content_sha256(KERNEL), {})
 
 WRITER = """
 import sys

@@ -216,4 +216,4 @@ def tool_names(settings: Settings) -> frozenset[str]:
 
 def _asked(question: Question) -> tuple[object, ...]:
     """What an evaluation depends on: not the name of the file."""
-    return question.task.hash, question.candidate.hash, question.policy, question.target, question.skip
+    return question.task.sha256, question.candidate.sha256, question.policy, question.target, question.skip

@@ -113,9 +113,9 @@ def verdict(state: RunState) -> Tuned | Rejected:
         raise ValueError("the run has not ended")
     if state.closed.candidate is None:
         return Rejected(state.closed.reason)
-    evaluation = state.kernels[state.closed.candidate].evaluation
-    slow = no_faster_than(evaluation)
-    return Rejected(slow) if slow else Tuned.of(evaluation)
+    kernel = state.kernels[state.closed.candidate]
+    slow = no_faster_than(kernel.evaluation)
+    return Rejected(slow) if slow else Tuned.of(kernel.evaluation, kernel.candidate.sha256)
 
 
 def no_faster_than(evaluation: Evaluation) -> str:
@@ -153,5 +153,5 @@ def _settle(store: Store, entry: Entry, state: RunState) -> None:
     found = verdict(state)
     if isinstance(found, Rejected):
         store.rejected(entry.key, found.reason)
-    else:
-        store.tuned(entry.key, state.sources[found.kernel], found)
+    elif state.closed is not None and state.closed.candidate is not None:
+        store.tuned(entry.key, state.sources[state.closed.candidate], found)

@@ -38,7 +38,7 @@ from typing import Any
 from egg.bench.rows import Basis, Opponent, Passed, Refused, Row, latest
 from egg.core.errors import MachineError, UsageError
 from egg.core.evaluation import Gate, Interval
-from egg.core.source import Candidate, Task, content_hash
+from egg.core.source import Candidate, Task, content_hash, content_sha256
 
 BASELINE_FILES: Mapping[str, str] = {
     "eager": "baseline_time_torch",
@@ -166,13 +166,18 @@ def _levels(rows: Sequence[Row]) -> list[int]:
 def _source(row: Row, kernels: Mapping[str, str]) -> str | None:
     """The text of the kernel that was judged; a refused one need not be at hand."""
     source = kernels.get(row.kernel or "")
-    if source is not None and content_hash(source) == row.kernel:
+    if source is not None and _is_that_of(row, source):
         return source
     if row.accepted:
         raise UsageError(
             f"the kernel of {row.key} is not at hand: {row.kernel}", "keep the runs' folders with the bench"
         )
     return None
+
+
+def _is_that_of(row: Row, source: str) -> bool:
+    """Rows of earlier versions have the kernel's name alone."""
+    return content_hash(source) == row.kernel and row.kernel_sha256 in ("", content_sha256(source))
 
 
 def _hardware(rows: Sequence[Row], name: str | None) -> str:

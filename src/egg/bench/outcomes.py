@@ -66,6 +66,7 @@ def row_of_evaluation(
     )
     return replace(
         row,
+        kernel_sha256=evaluation.candidate_sha256,
         degenerate=_degenerate(evaluation),
         kernelbench_flags=flags_of(source) if source is not None else None,
         versions=_versions(evaluation.machine),

@@ -58,7 +58,7 @@ class RowsFile:
 
     def _settled(self, task: Task, policy: Policy, retry: bool) -> bool:
         row = self._rows.get(key_of(task))
-        if row is None or row.task != task.hash or (retry and row.cut_short):
+        if row is None or row.task_sha256 != task.sha256 or (retry and row.cut_short):
             return False
         terms = (row.policy.precision, row.policy.library_calls)
         return terms == (policy.precision, policy.library_calls)

@@ -188,7 +188,7 @@ class Row:
     """What it goes by in its suite: ``level/problem``, or its name."""
     name: str
     task: str
-    """Hash of its source."""
+    """The name of its source: 16 digits of its hash."""
     level: int | None
     problem: int | None
     family: WorkFamily
@@ -214,6 +214,10 @@ class Row:
     """Where the run that made it is kept, relative to the bench; empty without one."""
     notes: Mapping[str, Any] = field(default_factory=dict)
     """Whatever else a table or page of this bench is to show: values that JSON holds."""
+    task_sha256: str = ""
+    """The whole hash of the task's source, and of the kernel that was judged: what the row is on. Empty where
+    an earlier version wrote it, or there is no kernel."""
+    kernel_sha256: str = ""
     schema: str = SCHEMA
 
     def __post_init__(self) -> None:
@@ -304,6 +308,7 @@ def row_of(
         key=key_of(task),
         name=task.name,
         task=task.hash,
+        task_sha256=task.sha256,
         level=task.level,
         problem=task.problem_id,
         family=family,

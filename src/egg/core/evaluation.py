@@ -326,6 +326,10 @@ class Evaluation:
     """The files that were to be timed side by side with the candidate, in their order, where any were."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Where the question replaced what its level spends: the settings that differ, as they were."""
+    task_sha256: str = ""
+    """The task's whole hash, and the kernel's below: what the verdict is on. Empty in a record of an earlier
+    version, which is a verdict on no file but the one it lies beside."""
+    candidate_sha256: str = ""
     schema: str = SCHEMA
 
     def __post_init__(self) -> None:

@@ -30,8 +30,20 @@ _SURROGATES = re.compile("[\ud800-\udfff]")
 """Halves of characters, which UTF-8 cannot hold: earlier names spelled them out, as a text itself may."""
 
 
+SHORT = 16
+"""Hex digits of a name: enough to tell files apart by, and few enough that two files with one can be made."""
+
+
 def content_hash(text: str) -> str:
-    """16 hex digits that tell any two texts apart: of the SHA-256 over the text's bytes.
+    """The name of a text in logs, on pages and in prompts: the first 16 digits of :func:`content_sha256`.
+
+    A verdict holds for the text with the same whole hash, never for every text of that name.
+    """
+    return content_sha256(text)[:SHORT]
+
+
+def content_sha256(text: str) -> str:
+    """The identity of a text: the SHA-256 over its bytes, in 64 hex digits.
 
     A text in the usual form (no trailing space, ``\\n`` between lines and once at the end) is hashed without
     its last line end, as every version has done, so that names in earlier logs stay valid. Any other text is
@@ -51,7 +63,7 @@ def earlier_hash(text: str) -> str | None:
     """
     if _UNUSUAL_BREAKS.intersection(text) or _SURROGATES.search(text):
         return None
-    earlier = _digest(_normal(text).encode("utf-8", "backslashreplace"))
+    earlier = _digest(_normal(text).encode("utf-8", "backslashreplace"))[:SHORT]
     return earlier if earlier != content_hash(text) else None
 
 
@@ -60,12 +72,12 @@ def _normal(text: str) -> str:
 
 
 def _digest(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()[:16]
+    return hashlib.sha256(data).hexdigest()
 
 
 @dataclass(frozen=True)
 class Task:
-    """A program to speed up. ``name`` is for people, ``hash`` is the identity."""
+    """A program to speed up. ``name`` and ``hash`` are for people, ``sha256`` is the identity."""
 
     name: str
     source: str
@@ -84,6 +96,10 @@ class Task:
     @cached_property
     def hash(self) -> str:
         return content_hash(self.source)
+
+    @cached_property
+    def sha256(self) -> str:
+        return content_sha256(self.source)
 
     @classmethod
     def from_file(cls, path: Path) -> Task:
@@ -111,6 +127,10 @@ class Candidate:
     @cached_property
     def hash(self) -> str:
         return content_hash(self.source)
+
+    @cached_property
+    def sha256(self) -> str:
+        return content_sha256(self.source)
 
     @classmethod
     def from_file(cls, path: Path) -> Candidate:

@@ -26,6 +26,7 @@ from egg.core.events import (
     Event,
     Exchanged,
     Inherited,
+    Proposed,
     RunStarted,
     ToolCalled,
 )
@@ -216,6 +217,8 @@ class Journal:
                 _check_complete(wanted[job], evaluation)
                 check_comparable(self.state, evaluation)
                 self._write(Evaluated(job, evaluation))
+        for name, job in wanted.items():
+            _check_identity(job, self.state.evaluations[name])
         return {name: self.state.evaluations[name] for name in wanted}
 
     def _read(self) -> None:
@@ -226,6 +229,11 @@ class Journal:
     def _write(self, event: Event) -> Event:
         if self._append is None:
             raise EndOfLog(f"the log ends before {event.kind}")
+        if (
+            isinstance(event, Proposed)
+            and self.state.sources.get(event.candidate, event.source) != event.source
+        ):
+            raise _another_text(event.candidate)
         written = self._append(event)
         self._take(written, new=True)
         return written
@@ -233,6 +241,19 @@ class Journal:
     def _take(self, event: Event, *, new: bool) -> None:
         self.state = apply(self.state, event)
         self._observe(event, self.state, new)
+
+
+def _check_identity(job: Job, evaluation: Evaluation) -> None:
+    """A verdict that the log has under the name of a job must be on the file that the job asks about."""
+    if evaluation.candidate_sha256 not in ("", job.question.candidate.sha256):
+        raise _another_text(evaluation.candidate_hash)
+
+
+def _another_text(name: str) -> UsageError:
+    return UsageError(
+        f"two kernel files of this run have the name {name}: their hashes begin with the same digits",
+        "one of them was made so on purpose: do not use either, and begin another run",
+    )
 
 
 def _check_complete(job: Job, evaluation: Evaluation) -> None:

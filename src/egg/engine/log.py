@@ -23,7 +23,7 @@ from typing import Any, get_args
 from egg.core.codec import from_json, to_json
 from egg.core.errors import EggError, MachineError, UsageError
 from egg.core.events import READABLE, SCHEMA, SIDE_BY_SIDE, Evaluated, Event, Proposed, RunStarted
-from egg.core.source import content_hash, earlier_hash
+from egg.core.source import content_hash, content_sha256, earlier_hash
 from egg.engine.lock import run_lock
 from egg.engine.redaction import Redactor
 
@@ -225,16 +225,32 @@ def _renamed(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _check_sources(entries: tuple[Entry, ...], folder: Path) -> None:
-    """Every file in the log must be the one that its name says: a verdict on it is on that text alone."""
+    """Every file in the log must be the one that its name says: a verdict on it is on that text alone.
+
+    A name is 16 digits of a hash, so two texts may have been made for one. The verdicts name whole hashes,
+    except those of earlier versions.
+    """
     if not entries or not isinstance(started := entries[0].event, RunStarted):
         return
     tasks = {started.task.hash, earlier_hash(started.task.source)}
+    wholes: dict[str, str] = {}
     for entry in entries:
         match entry.event:
-            case Proposed(candidate=name, source=source) if content_hash(source) != name:
-                raise _altered(folder, entry.number, f"kernel {name}")
-            case Evaluated(evaluation=evaluation) if evaluation.task_hash not in tasks:
-                raise _altered(folder, 1, f"task {evaluation.task_hash}")
+            case Proposed(candidate=name, source=source):
+                whole = content_sha256(source)
+                if content_hash(source) != name or wholes.setdefault(name, whole) != whole:
+                    raise _altered(folder, entry.number, f"kernel {name}")
+            case Evaluated(evaluation=evaluation):
+                if evaluation.task_hash not in tasks or evaluation.task_sha256 not in (
+                    "",
+                    started.task.sha256,
+                ):
+                    raise _altered(folder, 1, f"task {evaluation.task_hash}")
+                whole = wholes.get(evaluation.candidate_hash, evaluation.candidate_sha256)
+                if evaluation.candidate_sha256 not in ("", whole):
+                    raise _altered(folder, entry.number, f"kernel {evaluation.candidate_hash}")
+            case _:
+                pass
 
 
 def _altered(folder: Path, number: int, what: str) -> LogError:

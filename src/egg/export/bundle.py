@@ -55,7 +55,9 @@ def write_bundle(run: Path, place: Path) -> str:
         "egg": __version__,
         "task": claim.task.name,
         "task_hash": claim.task.hash,
+        "task_sha256": claim.task.sha256,
         "kernel_hash": claim.kernel.hash,
+        "kernel_sha256": claim.kernel.sha256,
         "policy": to_json(claim.evaluation.policy),
         "machine": to_json(claim.evaluation.machine),
         "seed": settings.seed,
@@ -95,14 +97,26 @@ def read_bundle(place: Path) -> Bundle:
         kernel = Candidate(held[KERNEL].decode("utf-8"), "kernel")
     except (ValueError, TypeError, KeyError, EggError) as reason:
         raise _refused(place, f"its files cannot be read: {reason}") from None
-    named = (evaluation.task_hash, evaluation.candidate_hash, to_json(evaluation.policy))
-    if named != (task.hash, kernel.hash, manifest.get("policy")) or not evaluation.accepted:
+    if (
+        not _names(evaluation, task, kernel)
+        or to_json(evaluation.policy) != manifest.get("policy")
+        or not evaluation.accepted
+    ):
         raise _refused(
             place, "the evaluation is not an acceptance of this kernel for this task on these terms"
         )
     target = manifest.get("target")
     claim = Claim(task, kernel, evaluation)
     return Bundle(claim, target if isinstance(target, str) else None, _sha256(held[MANIFEST])[:16])
+
+
+def _names(evaluation: Evaluation, task: Task, kernel: Candidate) -> bool:
+    """Whether an evaluation is on these files. One of an earlier version has their names alone; nothing is
+    believed for that, because `egg verify` judges the kernel again."""
+    whole = (evaluation.task_sha256, evaluation.candidate_sha256)
+    if whole == ("", ""):
+        return (evaluation.task_hash, evaluation.candidate_hash) == (task.hash, kernel.hash)
+    return whole == (task.sha256, kernel.sha256)
 
 
 def _files(place: Path) -> dict[str, bytes]:

@@ -70,7 +70,7 @@ def load(folder: Path, module: nn.Module) -> tuple[Captured, Outcome]:
         raise UsageError(
             f"{folder} holds no saved kernel: {error}", "name a folder of fast.save()"
         ) from error
-    if evaluation.candidate_hash != Candidate(source).hash or evaluation.task_hash != task.hash:
+    if evaluation.candidate_sha256 != Candidate(source).sha256 or evaluation.task_sha256 != task.sha256:
         raise UsageError(f"the files in {folder} are not those that were verified", "optimize again")
     if data["fingerprint"] != fingerprint(module):
         raise UsageError(

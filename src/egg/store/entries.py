@@ -62,7 +62,7 @@ class Tuned:
 
     kind: ClassVar[str] = "tuned"
     kernel: str
-    """The content hash of the kernel file, which is its name in the store."""
+    """The SHA-256 of the kernel file, which is its name in the store."""
     evaluation: Mapping[str, Any]
     """The judge's answer, as :meth:`egg.core.evaluation.Evaluation.to_json` writes it."""
     speedups: Mapping[str, Interval] = field(default_factory=dict)
@@ -73,13 +73,14 @@ class Tuned:
         return bool(self.speedups)
 
     @classmethod
-    def of(cls, evaluation: Evaluation) -> Tuned:
+    def of(cls, evaluation: Evaluation, kernel: str) -> Tuned:
+        """``kernel`` is the SHA-256 of the file that was judged."""
         performance = evaluation.verdict.performance if isinstance(evaluation.verdict, Accepted) else None
         if performance is None:
             raise ValueError("a refused kernel cannot be tuned")
         timed = performance.baselines if isinstance(performance, Measured) else ()
         speedups = {baseline.name: baseline.speedup for baseline in timed}
-        return cls(evaluation.candidate_hash, evaluation.to_json(), speedups)
+        return cls(kernel, evaluation.to_json(), speedups)
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,7 @@ from typing import TypeVar
 from egg.core.codec import from_json, to_json
 from egg.core.errors import MachineError, UsageError
 from egg.core.places import data_folder
-from egg.core.source import content_hash
+from egg.core.source import content_sha256
 from egg.store.claims import Claim
 from egg.store.entries import (
     Assembly,
@@ -94,6 +94,9 @@ class Store:
     def find(self, claim: Claim) -> Entry | None:
         """The entry of a claim. A tuned one for the same graph under other terms is named, and not used."""
         entry = self._read(self._path(claim.key))
+        if entry is not None and entry.claim != claim:
+            self._notice(f"entry {entry.key} is not used: it is of another graph with the same key")
+            return None
         if entry is None:
             for other in self._named(f"{claim.graph_key}-*"):
                 if isinstance(other.state, Tuned):
@@ -150,7 +153,7 @@ class Store:
 
     def tuned(self, key: str, kernel: str, state: Tuned) -> None:
         """Keep a kernel file and the verdict on it."""
-        if content_hash(kernel) != state.kernel:
+        if content_sha256(kernel) != state.kernel:
             raise ValueError(f"the kernel file is not {state.kernel}")
         with self._locked():
             self._write(self._kernel(state.kernel), kernel)
@@ -379,7 +382,7 @@ def _fault(path: Path) -> str:
         text = path.read_bytes().decode("utf-8")
     except (OSError, UnicodeDecodeError) as reason:
         return f"cannot be read: {reason}"
-    return "" if content_hash(text) == path.stem else "has another content than its name says"
+    return "" if content_sha256(text) == path.stem else "has another content than its name says"
 
 
 def _now() -> str:

@@ -52,7 +52,7 @@ def of(job: Job, sample: Evaluation) -> Answer:
     asked = job.question
     return Answer(
         job.id,
-        replace(sample, task_hash=asked.task.hash, candidate_hash=asked.candidate.hash, policy=asked.policy),
+        replace(sample, **asked.identity),
     )
 
 

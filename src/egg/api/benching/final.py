@@ -137,4 +137,4 @@ def _read(path: Path, candidate: Candidate, level: Level) -> Evaluation | None:
         kept = Evaluation.from_json(json.loads(path.read_text(encoding="utf-8")))
     except (FileNotFoundError, ValueError, KeyError, TypeError):  # none yet, or not ours
         return None
-    return kept if (kept.candidate_hash, kept.policy.level) == (candidate.hash, level) else None
+    return kept if (kept.candidate_sha256, kept.policy.level) == (candidate.sha256, level) else None

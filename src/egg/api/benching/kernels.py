@@ -117,9 +117,9 @@ def _check_policy(rows: list[Row], policy: Policy, folder: Path) -> None:
 
 def _settled(task: Task, done: Mapping[str, Row], offered: Sample | None) -> bool:
     row = done.get(key_of(task))
-    if row is None or isinstance(row.verdict, Unable) or row.task != task.hash:
+    if row is None or isinstance(row.verdict, Unable) or row.task_sha256 != task.sha256:
         return False
-    return row.kernel == (offered.candidate.hash if offered is not None else None)
+    return row.kernel_sha256 == (offered.candidate.sha256 if offered is not None else "")
 
 
 def _judged(

@@ -107,7 +107,7 @@ def opened(task: Task, settings: Settings, run: Path, environ: Mapping[str, str]
     """The run of a task, begun where there is none. A run with other options belongs to another bench."""
     _unlocked(lambda: has_run(run) or begin(task, settings, run, environ))
     state = state_of(run)
-    if state.started.task.hash != task.hash or to_json(state.started.settings) != to_json(settings):
+    if state.started.task.sha256 != task.sha256 or to_json(state.started.settings) != to_json(settings):
         raise UsageError(f"{run} is the run of another task, or under other options", "use another folder")
     return state
 

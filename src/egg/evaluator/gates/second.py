@@ -15,12 +15,13 @@ from egg.evaluator.reference.case import Case
 from egg.evaluator.reference.forms import later
 from egg.evaluator.reference.probes import Change
 from egg.evaluator.reference.reference import Reference
-from egg.evaluator.transport import protocol
+from egg.evaluator.transport import protocol, together
 from egg.evaluator.transport.arena import Layout
 from egg.evaluator.transport.slots import Slot
 from egg.evaluator.trial.buffers import Buffers, SlotSet, contiguous_form
 from egg.evaluator.trial.checks import Checks, tensor_of
 from egg.evaluator.trial.connection import COPY_SECONDS
+from egg.evaluator.trial.surroundings import whole, with_gaps
 from egg.evaluator.trial.trial import Trial
 from egg.evaluator.trial.watch import check_forbidden, check_host
 
@@ -44,7 +45,7 @@ class SecondBuffers(Buffers):
     def _plan(self, input_sets: int) -> Layout:
         layout = Layout()
         leads = {at: _lead(tensor) for at, tensor in enumerate(self._case.tensors)}
-        placed = SlotSet.placed(layout, self._case, leads)
+        placed = SlotSet.placed(layout, self._case, together.groups(self._case.tensors), leads)
         self.sets = [self._sharing(placed) if self._shared else placed]
         held = self.reference.module.state_dict() if self._weights else {}
         self.weights = {name: layout.place(contiguous_form(value)) for name, value in held.items()}
@@ -68,12 +69,10 @@ class SecondBuffers(Buffers):
             yield f"input {at}", tensor
         yield from self.reference.module.named_parameters()
 
-    def fill(self, slot: Slot, tensor: torch.Tensor) -> None:
-        whole = replace(slot, shape=(slot.nbytes // tensor.element_size(),), stride=(1,), lead=0)
-        if slot.lead or not tensor.is_contiguous():
-            flat = self.view(whole)
-            flat.fill_(float("nan") if tensor.is_floating_point() else 0)
-        super().fill(slot, tensor)
+    def _surround(self, slots: tuple[Slot, ...]) -> None:
+        for first, *_ in with_gaps(slots):
+            region = self.view(whole(first, first.dtype))
+            region.fill_(float("nan") if region.is_floating_point() else 0)
 
 
 @dataclass(slots=True)

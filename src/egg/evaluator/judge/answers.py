@@ -20,6 +20,8 @@ NEEDED = (Gate.STATIC, Gate.BUILD, Gate.PROVENANCE, Gate.CORRECTNESS, Gate.STATE
 TERMS = {
     "task_hash": "task",
     "candidate_hash": "kernel",
+    "task_sha256": "task",
+    "candidate_sha256": "kernel",
     "policy": "policy",
     "settings": "set of settings",
 }
@@ -41,7 +43,7 @@ def mismatch(question: Question, evaluation: Evaluation) -> Mismatch | None:
     for name, what in TERMS.items():
         asked, found = identity[name], getattr(evaluation, name)
         if asked != found:
-            return Mismatch(what, asked, found)
+            return Mismatch(what, asked, found or "one that an earlier version named by 16 digits")
     return None
 
 

@@ -168,7 +168,7 @@ class GpuBackend:
         ]
 
     def need(self, task: Task, sets: int) -> int | None:
-        key = (task.hash, sets)
+        key = (task.sha256, sets)
         if self._need is None or self._need[0] != key:
             total = torch.cuda.get_device_properties(self.device).total_memory
             self._need = (key, bytes_needed(task, sets, total))
@@ -199,7 +199,7 @@ class GpuBackend:
 
     def _opponents_for(self, task: Task, precision: Precision) -> Opponents:
         kept = self._opponents
-        if kept is None or (kept.program.task.hash, kept.precision) != (task.hash, precision):
+        if kept is None or (kept.program.task.sha256, kept.precision) != (task.sha256, precision):
             kept = None  # or they would outlive being forgotten
             self._forget_opponents()
             self._opponents = kept = Opponents(

@@ -129,13 +129,15 @@ class Times:
 def _job_identity(job: Job) -> tuple[str, ...]:
     asked = job.question
     terms = (json.dumps(value, sort_keys=True) for value in (to_json(asked.policy), asked.replaced))
-    return job.id, asked.task.hash, asked.candidate.hash, *terms
+    return job.id, asked.task.sha256, asked.candidate.sha256, *terms
 
 
 def _identity(job_id: str, evaluation: Mapping[str, Any]) -> tuple[str, ...]:
+    """That of an earlier version's record is the one of no job: its hashes are too short to be one."""
     given = (evaluation["policy"], evaluation.get("settings", {}))
     terms = (json.dumps(value, sort_keys=True) for value in given)
-    return job_id, evaluation["task_hash"], evaluation["candidate_hash"], *terms
+    whole = (evaluation.get("task_sha256", ""), evaluation.get("candidate_sha256", ""))
+    return job_id, *whole, *terms
 
 
 def _judged(path: Path) -> Iterator[tuple[str, ...]]:

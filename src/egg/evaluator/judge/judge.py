@@ -294,7 +294,7 @@ class Judge:
 
     def _task_warnings(self, question: Question) -> tuple[str, ...]:
         """What the task's own audit says; made once per task, where the level asks for it."""
-        key = (question.task.hash, question.policy.precision.value)
+        key = (question.task.sha256, question.policy.precision.value)
         if key not in self._audits and question.level_settings.audit_task:
             device = self._backend.device
             try:

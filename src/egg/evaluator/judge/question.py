@@ -51,6 +51,8 @@ class Question:
             "task_hash": self.task.hash,
             "candidate": self.candidate.name,
             "candidate_hash": self.candidate.hash,
+            "task_sha256": self.task.sha256,
+            "candidate_sha256": self.candidate.sha256,
             "policy": self.policy,
             "settings": self.replaced,
         }

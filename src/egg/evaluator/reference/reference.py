@@ -45,8 +45,9 @@ from egg.evaluator.task.program import Program, form_of, map_tensors, outputs_of
 from egg.evaluator.task.seeds import BUILD_SEED, FORWARD_SEED
 from egg.evaluator.task.structure import plain, plain_tensor, structure_of
 from egg.evaluator.tensors import generators, memory
-from egg.evaluator.transport import exchange
+from egg.evaluator.transport import exchange, together
 from egg.evaluator.transport.freshen import Kind, kind_of
+from egg.evaluator.transport.together import Group
 
 LOTS = 4
 """Draws of signs for the roundings that conditioning looks at."""
@@ -77,6 +78,8 @@ class Reference:
         """Of the outputs for the task's own inputs: a mask may leave rows without a number."""
         self.kinds: list[Kind] = []
         """What the generator does to each input."""
+        self.groups: tuple[Group, ...] = ()
+        """Inputs that are parts of one storage."""
         self.advances = False
         """Whether forward leaves the random generators elsewhere than it found them."""
         self.leaves: tuple[str, ...] = ()
@@ -307,6 +310,7 @@ class Reference:
         self.finite_share = finite_share(outputs)
         del again
         self.kinds = self._kinds(tensors)
+        self.groups = tuple(together.groups(tensors, self.kinds))
         self.moving = {
             name
             for name, value in self.module.state_dict().items()

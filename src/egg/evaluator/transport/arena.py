@@ -16,12 +16,14 @@ import ctypes
 import fcntl
 import mmap
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 import torch
 
 from egg.evaluator.transport.slots import Slot
+from egg.evaluator.transport.together import Group
 
 ALIGNMENT = 512
 OUT_OF_MEMORY = 2
@@ -54,6 +56,15 @@ class Layout:
         slot = Slot(self.size, nbytes, tuple(tensor.shape), tuple(tensor.stride()), dtype, lead)
         self.size += -(-max(nbytes, 1) // ALIGNMENT) * ALIGNMENT
         return slot
+
+    def place_group(self, group: Group, tensors: Sequence[torch.Tensor]) -> dict[int, Slot]:
+        """Parts of one storage, as far from one another as they are there."""
+        dtype = tensors[group.members[0]].dtype
+        region = self.place(torch.empty(group.size, dtype=dtype, device="meta"))
+        return {
+            at: replace(region, shape=tuple(tensors[at].shape), stride=tuple(tensors[at].stride()), lead=lead)
+            for at, lead in zip(group.members, group.leads, strict=True)
+        }
 
 
 class Arena(Protocol):

@@ -6,7 +6,7 @@ What is compared is what lies here, never what the process reports.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -20,6 +20,8 @@ from egg.evaluator.transport import arena as arenas
 from egg.evaluator.transport import protocol
 from egg.evaluator.transport.arena import Arena, Layout
 from egg.evaluator.transport.slots import Slot
+from egg.evaluator.transport.together import Group
+from egg.evaluator.trial.surroundings import Surroundings
 
 CANDIDATE_SHARE = 3
 """How many times inputs, weights and outputs together a candidate must find free when it is called."""
@@ -36,15 +38,37 @@ class SlotSet:
     """``None`` where the output is a plain number."""
 
     @classmethod
-    def placed(cls, layout: Layout, case: Case, leads: Mapping[int, int] | None = None) -> SlotSet:
+    def placed(
+        cls,
+        layout: Layout,
+        case: Case,
+        groups: Iterable[Group],
+        leads: Mapping[int, int] | None = None,
+    ) -> SlotSet:
         """One behind the other; ``leads`` says how many elements an input begins inside of its storage."""
         return cls(
-            tuple(layout.place(tensor, (leads or {}).get(at, 0)) for at, tensor in enumerate(case.tensors)),
+            input_slots(layout, case.tensors, groups, leads),
             tuple(
                 layout.place(contiguous_form(leaf)) if isinstance(leaf, torch.Tensor) else None
                 for _, leaf in case.outputs
             ),
         )
+
+
+def input_slots(
+    layout: Layout,
+    tensors: Sequence[torch.Tensor],
+    groups: Iterable[Group],
+    leads: Mapping[int, int] | None = None,
+) -> tuple[Slot, ...]:
+    """Places for inputs: those of a group lie in one region, every other input has its own."""
+    found: dict[int, Slot] = {}
+    for group in groups:
+        found.update(layout.place_group(group, tensors))
+    for at, tensor in enumerate(tensors):
+        if at not in found:
+            found[at] = layout.place(tensor, (leads or {}).get(at, 0))
+    return tuple(found[at] for at in range(len(tensors)))
 
 
 class Buffers:
@@ -65,6 +89,9 @@ class Buffers:
                 f"task {reference.program.task.name!r} needs {layout.size >> 20} MiB to share: {error}",
                 "use a machine with more memory, or a smaller task",
             ) from error
+        self.around = Surroundings(self.view, self.device)
+        for slots in (*(placed.inputs for placed in self.sets), *self.spare):
+            self.around.fill(slots)
 
     def _plan(self, input_sets: int) -> Layout:
         """Decide where everything lies."""
@@ -72,12 +99,10 @@ class Buffers:
         results = [leaf for _, leaf in sample.outputs if isinstance(leaf, torch.Tensor)]
         one = sum(map(arenas.size_of, (*sample.tensors, *results)))
         sets = self._sets_that_fit(one, input_sets)
-        self.sets = [SlotSet.placed(layout, sample) for _ in range(sets)]
+        kinds, groups = self.reference.kinds, self.reference.groups
+        self.sets = [SlotSet.placed(layout, sample, groups) for _ in range(sets)]
         given = sum(map(arenas.size_of, sample.tensors))
-        self.spare = [
-            tuple(layout.place(tensor) for tensor in sample.tensors)
-            for _ in range(how_many(self.reference.kinds, given))
-        ]
+        self.spare = [input_slots(layout, sample.tensors, groups) for _ in range(how_many(kinds, given))]
         self.reserve = Reserve(self.reference.kinds, self.reference.draw, self._lay_spare, len(self.spare))
         self.weights = {name: layout.place(value) for name, value in self.reference.initial.items()}
         self.bytes_per_call = one + sum(arenas.size_of(p) for p in self.reference.module.parameters())
@@ -105,9 +130,14 @@ class Buffers:
         self._lay(self.spare[number], tensors)
 
     def _lay(self, slots: tuple[Slot, ...], tensors: list[torch.Tensor]) -> None:
+        self._surround(slots)
         for slot, tensor in zip(slots, tensors, strict=True):
             self.fill(slot, tensor)
+        self.around.note(slots)
         self.synchronize()
+
+    def _surround(self, slots: tuple[Slot, ...]) -> None:
+        """Before values are laid: the pattern around them is there from the beginning, and stays."""
 
     def lay_weights(self, state: Mapping[str, torch.Tensor]) -> None:
         for name, tensor in state.items():

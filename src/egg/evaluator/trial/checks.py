@@ -147,6 +147,13 @@ class Checks:
                     "correctness.inputs", f"{case.label}: an input was changed by the candidate",
                     "write to new tensors; inputs belong to the caller",
                 )  # fmt: skip
+        if self.buffers.around.changed(self.buffers.sets[index].inputs):
+            raise Refused(
+                "correctness.inputs",
+                f"{case.label}: memory between the rows of an input, or before it, was changed",
+                "keep intermediate results in tensors of your own: what lies between the rows of a strided "
+                "input belongs to the caller",
+            )
 
     def _located(self, case: Case, path: str, error: LeafError, got: Any, golden: Any) -> Refused:
         """Made apart from where it is raised: a frame that held it would outlive it, with its tensors."""

@@ -52,10 +52,10 @@ def worst(
         g = torch.where(usable, g, 0.0)
         errors = [torch.where(usable, t - g, 0.0) for t in (r, c)]
         counts, (sizes, ours, theirs) = _pooled(g, (g, *errors))
-        for band in (counts >= FEWEST_IN_POOL).nonzero().reshape(-1).tolist():
-            if not band or not float(theirs[band]):
+        for band in range(1, BANDS):
+            size, own, off = sizes[band], ours[band], theirs[band]
+            if counts[band] < FEWEST_IN_POOL or not off:
                 continue
-            size, own, off = (float(t[band]) for t in (sizes, ours, theirs))
             known = max(limits.own * own, moved.get((kept, band), 0.0), absolute, step)
             ratio = off / max(known, limits.relative * roundoff * size)
             if ratio > found.ratio:
@@ -70,15 +70,17 @@ def rms_by_pool(moves: Sequence[torch.Tensor], linear: Callable[..., torch.Tenso
         drawn = _slices(moves, kept)
         exact = torch.where(torch.isfinite(drawn[0]), drawn[0], 0.0)
         counts, (means,) = _pooled(exact, (linear(*drawn),))
-        found |= {(kept, band): float(means[band]) for band in counts.nonzero().reshape(-1).tolist()}
+        found |= {(kept, band): means[band] for band in range(1, BANDS) if counts[band]}
     return found
 
 
-def _pooled(exact: torch.Tensor, values: Sequence[torch.Tensor]) -> tuple[torch.Tensor, list[torch.Tensor]]:
+def _pooled(exact: torch.Tensor, values: Sequence[torch.Tensor]) -> tuple[list[float], list[list[float]]]:
     """Elements in each pool of slices, and the rms there of each of ``values``."""
     bands = places(exact.square().mean(dim=1).sqrt())
     counts = torch.bincount(bands, minlength=BANDS).double() * exact.shape[1]
-    return counts, [(sums(v.square().sum(dim=1), bands) / counts.clamp_min(1.0)).sqrt() for v in values]
+    means = [(sums(v.square().sum(dim=1), bands) / counts.clamp_min(1.0)).sqrt() for v in values]
+    counted, *found = torch.stack([counts, *means]).tolist()
+    return counted, found
 
 
 def _cuts(shape: torch.Size) -> Iterator[tuple[int, ...]]:

@@ -8,6 +8,7 @@ import torch
 from egg.core.policy import Precision
 from egg.evaluator.compare.bands import FEWEST, rms_by_band, worst
 from egg.evaluator.compare.compare import Moved, compare
+from egg.evaluator.compare.scales import rms_by_pool
 
 U = 2.0**-24
 
@@ -46,7 +47,8 @@ def test_small_elements_that_are_off_are_seen() -> None:
 def test_conditioning_widens_a_band() -> None:
     _, reference, exact = _softmax()
     off = torch.where(reference < 1e-6, reference * 1.001, reference)
-    moved = Moved(0.0, 0.0, 0.0, rms_by_band(exact * 1e-3, exact))
+    pools = rms_by_pool([exact, exact * 1e-3], lambda _, moves: moves)
+    moved = Moved(0.0, 0.0, 0.0, rms_by_band(exact * 1e-3, exact), pools)
     assert compare(off, reference, exact, Precision.MATCH, moved, banded=True).passed
 
 

@@ -23,7 +23,7 @@ from torch.utils._pytree import tree_leaves
 
 from egg.core.policy import Level, Policy, Precision
 from egg.core.source import Candidate, Task
-from egg.evaluator.compare import bands
+from egg.evaluator.compare import bands, scales
 from egg.evaluator.gates import build, clock, correctness, many, plausibility, provenance, state, timing
 from egg.evaluator.reference import reserve
 from egg.evaluator.reference.reference import Reference
@@ -181,6 +181,8 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(memory, "CHUNK", 1 << 13)
     monkeypatch.setattr(bands, "SAMPLE", 1 << 10)
+    monkeypatch.setattr(scales, "MOST_SLICES", 1 << 5)
+    monkeypatch.setattr(scales, "MOST_IN_SLICE", 1 << 5)
     monkeypatch.setattr(hostreads, "WHOLE", frozenset())  # numpy stands in for a kernel
     monkeypatch.setattr(deferred, "DEFERRED_BYTES", 0)
     monkeypatch.setattr(many, "HELD_BYTES", 0)

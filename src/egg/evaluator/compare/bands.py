@@ -3,14 +3,19 @@
 A limit for a whole output follows its large elements. Below them all others could be off by a part of
 themselves that no rounding explains: the small probabilities of a softmax by a hundredth, columns in 16 bits
 beside a few in other units. So elements are put into bands of magnitude, two powers of two wide, and in each
-the rms error is held to the largest of
+the rms error is held to the largest of (in fp32; the numbers in brackets where one rounding dominates any
+order of summation: 16 bits, TF32)
 
-* 32 times the reference's own there: results that cancel are as wrong in the reference,
-* 64 u of the band, which covers an exponential by powers of two,
-* 32 u of the output's upper quartile: functions and convolutions whose error is absolute, other orders of
-  summation,
+* 32 [8] times the reference's own there: results that cancel are as wrong in the reference,
+* 64 u [16 u] of the band, which covers an exponential by powers of two,
+* 32 u [1 u] of the output's upper quartile: functions and convolutions whose error is absolute, other orders
+  of summation, other roundings on the way,
 * twice how far the exact result moves in the band under the roundings of inputs and operations
   (:class:`~egg.evaluator.compare.compare.Moved`).
+
+Small elements that make up whole slices are held to their own scale alone
+(:mod:`~egg.evaluator.compare.scales`). Of an output of few elements each is held to its own
+(:func:`of_few`): no band has enough of them.
 
 A sample of the elements is enough: what one in a million is off by is held to the limits of the whole output.
 """
@@ -25,18 +30,34 @@ import torch
 
 from egg.evaluator.compare.sums import upper_quartile
 
-OWN = 32.0
-"""Times the reference's error in the band."""
-RELATIVE, ABSOLUTE = 64.0, 32.0
-"""Roundings, of the band and of the upper quartile of all elements but zeros."""
 FEWEST = 8
 """Elements in a band: of fewer nothing is concluded."""
+FEW = 64
+"""Elements of an output: of no more, each is looked at by itself."""
 SAMPLE = 1 << 17
 BANDS = 128
 WIDTH = 2.0
 """Powers of two in a band."""
 LEAST = 1e-30
 """Smaller numbers may be flushed to zero."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What elements of one magnitude may be off."""
+
+    own: float
+    """Times the reference's error of the same elements."""
+    relative: float
+    """Roundings of their rms."""
+    absolute: float = 0.0
+    """Roundings of the upper quartile of all elements but zeros."""
+
+
+FINE, COARSE = Limits(32.0, 64.0, 32.0), Limits(8.0, 16.0, 1.0)
+"""In fp32, and where one rounding dominates any order of summation."""
+FINE_EACH, COARSE_EACH = Limits(32.0, 256.0), Limits(8.0, 16.0)
+"""The same for a single element, of which the reference may be exact by luck."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +98,11 @@ def rms_by_band(errors: torch.Tensor, exact: torch.Tensor) -> dict[int, float]:
 
 
 def worst(
-    three: Sequence[torch.Tensor], roundoff: float, moved: Mapping[int, float], absolute: float = 0.0
+    three: Sequence[torch.Tensor],
+    roundoff: float,
+    moved: Mapping[int, float],
+    absolute: float = 0.0,
+    limits: Limits = FINE,
 ) -> Band:
     """Of the candidate, the reference and the exact result: the band that is furthest off.
 
@@ -91,19 +116,42 @@ def worst(
     sizes, ours, theirs = (
         (sums(t.square(), bands) / counts.clamp_min(1.0)).sqrt().tolist() for t in (g, r - g, c - g)
     )
-    least = ABSOLUTE * roundoff * upper_quartile(g.abs()[bands > 0])
+    least = limits.absolute * roundoff * upper_quartile(g.abs()[bands > 0])
     found = NOWHERE
     for band in (counts >= FEWEST).nonzero().reshape(-1).tolist():
         if not band or not theirs[band]:
             continue
         allowed = max(
-            OWN * ours[band], RELATIVE * roundoff * sizes[band], least, absolute, moved.get(band, 0.0)
+            limits.own * ours[band],
+            limits.relative * roundoff * sizes[band],
+            least,
+            absolute,
+            moved.get(band, 0.0),
         )
         ratio = theirs[band] / allowed
         if ratio > found.ratio:
             size = sizes[band]
             found = Band(ratio, size, theirs[band] / size, ours[band] / size)
     return found
+
+
+def of_few(three: Sequence[torch.Tensor], roundoff: float, moved: Sequence[float], limits: Limits) -> Band:
+    """The element that is furthest off, each measured by itself: a penalty beside an energy.
+
+    ``moved``: how far each element of the exact result moves when all is off by one rounding. As many times
+    that is allowed as roundings of the element itself, since a sum that cancels rounds by its terms.
+    """
+    c, r, g = (t.reshape(-1).double() for t in three)
+    size, ours, theirs = g.abs(), (r - g).abs(), (c - g).abs()
+    follows = torch.tensor([*moved] or [0.0], dtype=torch.float64, device=g.device).expand_as(g)
+    allowed = torch.maximum(limits.own * ours, limits.relative * torch.maximum(roundoff * size, follows))
+    usable = torch.isfinite(theirs) & torch.isfinite(ours) & (size > LEAST)
+    if not bool(usable.any()):
+        return NOWHERE
+    ratios = torch.where(usable, theirs / allowed.clamp_min(1e-300), 0.0)
+    at = int(ratios.argmax())
+    scale = float(size[at])
+    return Band(float(ratios[at]), scale, float(theirs[at]) / scale, float(ours[at]) / scale)
 
 
 def _sample(three: Sequence[torch.Tensor]) -> list[torch.Tensor]:

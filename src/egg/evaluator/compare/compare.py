@@ -22,8 +22,9 @@ others could be zero. So the elements that have lost their own value are counted
 than ``max(1e-2, 16 u)`` of themselves, and by more than the max floor relative to the *upper quartile* of the
 output, which a few large elements do not move. A candidate may have one in a thousand of them (and two), and
 twice as many as the reference has by a tenth of these bounds: where results cancel, it has many. Where whole
-slices are small beside the rest, they are looked at by themselves (:mod:`~egg.evaluator.compare.slices`). In
-fp32 elements of one magnitude are held to the reference's error there (:mod:`~egg.evaluator.compare.bands`).
+slices are small beside the rest, they are looked at by themselves (:mod:`~egg.evaluator.compare.slices`).
+Elements of one magnitude, and slices of one scale, are held to the reference's error there
+(:mod:`~egg.evaluator.compare.bands`, :mod:`~egg.evaluator.compare.scales`).
 
 Where the program itself amplifies the rounding of its inputs (an exponential of large numbers), every
 implementation is off by as much, and a reference that happens to round elsewhere is no measure. How far the
@@ -38,19 +39,21 @@ An element where the reference overflows and the fp64 run does not has no right 
 Everywhere else NaN and Inf must stand where the reference or the fp64 run has them, and where only the
 reference has a number that its type can hold (``torch.finfo(x.dtype).min`` is another number in fp64) it
 must be that number.
-Integers and booleans must equal the reference or the fp64 run exactly.
+Integers and booleans must equal the reference or the fp64 run exactly. Where they are rounded from floats, a
+few may be the next integer: those that become it when the exact run is off by some roundings.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import torch
 
 from egg.core.policy import Precision
-from egg.evaluator.compare import bands, slices, sums
+from egg.evaluator.compare import bands, scales, slices, sums
 from egg.evaluator.compare.bands import NOWHERE, Band
 from egg.evaluator.tensors import memory
 from egg.evaluator.tensors.reals import EIGHT_BITS, as_reals
@@ -67,6 +70,7 @@ ROUNDOFF = {
     torch.float8_e8m0fnu: 2.0**-1,
 }
 TF32_ROUNDOFF = 2.0**-11
+Key = TypeVar("Key")
 CONDITIONING = 2.0
 """How many times as far as the exact result moves under the inputs' own rounding."""
 LOST = 1e-2
@@ -75,6 +79,8 @@ LOST_ROUNDINGS = 16.0
 """The same in unit roundoffs, for types that have few bits."""
 ONE_STEP = 2.5
 """Unit roundoffs: from one number of a type to the next it is two at most."""
+SHARE_CROSSED = 1e-3
+"""Of integers so many may be the next one, or twice as many as the reference has others than the fp64 run."""
 FEW_LOST, SHARE_LOST = 2, 1e-3
 """So many elements, and this part of all, may lose theirs where results happen to cancel."""
 
@@ -104,18 +110,34 @@ class Moved:
     """The part of the elements that move by more than a tenth of what counts as lost."""
     bands: Mapping[int, float] = field(default_factory=dict)
     """The rms in each band of magnitude."""
+    scales: Mapping[scales.Pool, float] = field(default_factory=dict)
+    """The rms in each pool of slices."""
+    each: tuple[float, ...] = ()
+    """Of an output of few elements: how far each moves."""
 
     def times(self, factor: float) -> Moved:
         wider = {band: factor * value for band, value in self.bands.items()}
-        return Moved(factor * self.max, factor * self.rms, self.lost, wider)
+        pools = {pool: factor * value for pool, value in self.scales.items()}
+        each = tuple(factor * value for value in self.each)
+        return Moved(factor * self.max, factor * self.rms, self.lost, wider, pools, each)
 
     def __or__(self, other: Moved) -> Moved:
         """The larger of two, everywhere."""
-        joint = {
-            band: max(self.bands.get(band, 0.0), other.bands.get(band, 0.0))
-            for band in {*self.bands, *other.bands}
-        }
-        return Moved(max(self.max, other.max), max(self.rms, other.rms), max(self.lost, other.lost), joint)
+        each = self.each or other.each
+        if self.each and other.each:
+            each = tuple(map(max, self.each, other.each))
+        return Moved(
+            max(self.max, other.max),
+            max(self.rms, other.rms),
+            max(self.lost, other.lost),
+            _larger(self.bands, other.bands),
+            _larger(self.scales, other.scales),
+            each,
+        )
+
+
+def _larger(one: Mapping[Key, float], other: Mapping[Key, float]) -> dict[Key, float]:
+    return {key: max(one.get(key, 0.0), other.get(key, 0.0)) for key in {*one, *other}}
 
 
 STILL = Moved(0.0, 0.0)
@@ -217,13 +239,15 @@ def compare(
     usual: Usual = NOT_KNOWN,
     *,
     banded: bool = False,
+    crossed: Sequence[torch.Tensor] = (),
 ) -> LeafError:
     """Judge one output; all three have the same shape, and live where the oracle lives.
 
-    ``banded``: in fp32, by magnitudes as well.
+    ``banded``: by magnitudes and scales as well. ``crossed``: of integers, exact runs that are some roundings
+    off.
     """
     if not (candidate.is_floating_point() or candidate.is_complex()):
-        return _compare_exact(candidate, reference, golden)
+        return _compare_exact(candidate, reference, golden, crossed)
     floor = floor_for(reference.dtype, precision)
     three = [as_reals(t) for t in (candidate, reference, golden)]
     norms = sums.norms(three)
@@ -246,9 +270,8 @@ def compare(
     if slices.spread(sizes, quartile) and not norms.nonfinite:
         off = max(off, slices.lost(three, quartile, own))
     band = NOWHERE
-    if banded and floor.roundoff <= ROUNDOFF[torch.float32] and not norms.nonfinite:
-        allowances = {at: CONDITIONING * value for at, value in moved.bands.items()}
-        band = bands.worst(three, floor.roundoff, allowances, 4.0 * usual.max * rms)
+    if banded and reference.dtype not in EIGHT_BITS and not norms.nonfinite:
+        band = _by_size(three, floor, moved, 4.0 * usual.max * rms)
     lost = norms.nonfinite
     problem = f"{lost} elements are NaN or Inf where they must not be" if lost else ""
     scale = rms or 1.0
@@ -272,11 +295,40 @@ def compare(
     )
 
 
-def _compare_exact(candidate: torch.Tensor, reference: torch.Tensor, golden: torch.Tensor) -> LeafError:
-    count, equal = 0, True
-    for c, r, g in memory.pieces(candidate, reference, golden):
+def _by_size(three: sums.Three, floor: Floor, moved: Moved, absolute: float) -> Band:
+    """The worst of elements of one magnitude and slices of one scale; of few elements, of each alone."""
+    fine = floor.roundoff <= ROUNDOFF[torch.float32]
+    if 1 < three[2].numel() <= bands.FEW:
+        return bands.of_few(three, floor.roundoff, moved.each, bands.FINE_EACH if fine else bands.COARSE_EACH)
+    widened = moved.times(CONDITIONING)
+    limits = bands.FINE if fine else bands.COARSE
+    found = bands.worst(three, floor.roundoff, widened.bands, absolute, limits)
+    pools = scales.FINE if fine else scales.COARSE
+    other = scales.worst(three, floor.roundoff, widened.scales, absolute, pools)
+    return max(found, other, key=lambda band: band.ratio)
+
+
+def _compare_exact(
+    candidate: torch.Tensor,
+    reference: torch.Tensor,
+    golden: torch.Tensor,
+    crossed: Sequence[torch.Tensor] = (),
+) -> LeafError:
+    count = explained = own = 0
+    equal = True
+    for c, r, g, *others in memory.pieces(candidate, reference, golden, *crossed):
         unequal = c != r
         equal &= not bool(unequal.any())
-        count += int((unequal & (c != g.to(c.dtype))).sum())
+        unequal &= c != g.to(c.dtype)
+        own += int((r != g.to(r.dtype)).sum())
+        near = (c.long() - r.long()).abs() == 1
+        becomes = torch.zeros_like(unequal)
+        for other in others:
+            becomes |= c == other.to(c.dtype)
+        found = int((unequal & near & becomes).sum())
+        explained += found
+        count += int(unequal.sum()) - found
+    if explained > max(FEW_LOST, SHARE_CROSSED * candidate.numel(), 2 * own):
+        count += explained
     problem = f"{count} of {candidate.numel()} integer elements differ" if count else ""
     return LeafError(float(count > 0), float(count > 0), 0.0, 0.0, equal, problem)

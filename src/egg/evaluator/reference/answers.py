@@ -7,8 +7,9 @@ from typing import Any
 
 import torch
 
-from egg.evaluator.compare.bands import rms_by_band
+from egg.evaluator.compare.bands import FEW, rms_by_band
 from egg.evaluator.compare.compare import STILL, Moved
+from egg.evaluator.compare.scales import rms_by_pool
 from egg.evaluator.tensors import memory
 from egg.evaluator.tensors.reals import as_reals, finite
 
@@ -40,18 +41,26 @@ def response(exact: Any, up: Any, down: Any, limit: float) -> Moved:
     largest = square = 0.0
     count = lost = 0
     bands: dict[int, float] = {}
-    for g, a, b in memory.pieces(*(as_reals(t) for t in (exact, up, down))):
-        above, below = a.double() - g.double(), b.double() - g.double()
-        linear = (above - below) / 2
-        follows = torch.isfinite(linear) & ((above + below).abs() <= 0.5 * linear.abs())
-        linear = torch.where(follows, linear, 0.0).abs()
+    reals = [as_reals(t) for t in (exact, up, down)]
+    for g, a, b in memory.pieces(*reals):
+        linear = _linear(g, a, b)
         count += int(torch.isfinite(g).sum())
         square += float(linear.square().sum())
         largest = max(largest, float(linear.amax()) if linear.numel() else 0.0)
         lost += int((linear > g.double().abs().mul_(limit)).sum())
         for band, value in rms_by_band(linear, g).items():
             bands[band] = max(bands.get(band, 0.0), value)
-    return Moved(largest, math.sqrt(square / max(count, 1)), lost / max(count, 1), bands)
+    pools = rms_by_pool(reals, _linear)
+    each = tuple(_linear(*reals).reshape(-1).tolist()) if exact.numel() <= FEW else ()
+    return Moved(largest, math.sqrt(square / max(count, 1)), lost / max(count, 1), bands, pools, each)
+
+
+def _linear(g: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """How far elements move oppositely under a perturbation and its mirror image; zero where they do not."""
+    above, below = a.double() - g.double(), b.double() - g.double()
+    linear = (above - below) / 2
+    follows = torch.isfinite(linear) & ((above + below).abs() <= 0.5 * linear.abs())
+    return torch.where(follows, linear, 0.0).abs()
 
 
 def far(outputs: list[tuple[str, Any]], exact: list[tuple[str, Any]]) -> bool:

@@ -51,6 +51,8 @@ from egg.evaluator.transport.together import Group
 
 LOTS = 4
 """Draws of signs for the roundings that conditioning looks at."""
+CROSSING, CROSSING_COARSE = 16.0, 2.0
+"""Roundings by which a float may lie off the boundary between two integers, in fp32 and in 16 bits."""
 LARGE = 1 << 26
 """Elements of all inputs from which on one draw must do."""
 
@@ -196,16 +198,28 @@ class Reference:
             found = [a | b for a, b in zip(found, moves, strict=True)]
         return found
 
+    def crossed(self, case: Case, position: int) -> list[torch.Tensor]:
+        """What an output of integers is where all that is rounded to them is off by some roundings.
+
+        A float near the boundary of two integers is rounded to either by honest arithmetic. Numbers that are
+        whole already are exact, and stay.
+        """
+        roundings = CROSSING if unit_of(case.inputs, self.module) <= 2.0**-24 else CROSSING_COARSE
+        lots = range(LOTS if sum(t.numel() for t in case.tensors) < LARGE else 1)
+        runs = (self._perturbed(case, s * roundings, lot, whole=True) for lot in lots for s in (1.0, -1.0))
+        found = [outputs[position][1] for outputs in runs if len(outputs) == len(case.golden)]
+        return [leaf for leaf in found if leaf.shape == case.golden[position][1].shape]
+
     def _lost_at(self, leaf: Any) -> float:
         dtype = leaf.dtype if isinstance(leaf, torch.Tensor) else torch.float64
         return lost_at(dtype, self.precision)
 
-    def _perturbed(self, case: Case, sign: float, lot: int) -> list[tuple[str, Any]]:
+    def _perturbed(self, case: Case, sign: float, lot: int, *, whole: bool = False) -> list[tuple[str, Any]]:
         def forward() -> Any:
             module, inputs = converted(self.module, case.inputs, case.yardstick)
             coarsest = coarsest_rounding(case.inputs, self.module, case.outputs)
             inputs = perturb(module, inputs, (self.module, case.inputs), sign, lot, coarsest)
-            with Rounded(unit_of(case.inputs, self.module), sign, lot):
+            with Rounded(unit_of(case.inputs, self.module), sign, lot, whole=whole):
                 return self._measured(module, inputs, case.yardstick, case.draws, case.seed)
 
         return outputs_of(self._with_room(forward))

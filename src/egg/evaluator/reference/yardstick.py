@@ -27,7 +27,7 @@ from torch.utils._pytree import tree_map_only
 from egg.core.errors import TaskError
 from egg.evaluator.operators.ops import NEUTRAL, base_name
 from egg.evaluator.task.program import DOUBLE, in_dtypes, map_tensors, restrided
-from egg.evaluator.tensors.reals import nudged
+from egg.evaluator.tensors.reals import as_reals, nudged
 
 SINGLE = {torch.float16: torch.float32, torch.bfloat16: torch.float32, torch.complex32: torch.complex64}
 
@@ -174,12 +174,12 @@ class Rounded(TorchDispatchMode):
     That is how any implementation is off that rounds what it computes on the way: an argument of an
     exponential, the scores of an attention. What merely looks at memory, or writes into it, is left alone.
     ``unit`` is the program's rounding; a number of a narrower type moves by the next one of that type, since
-    a smaller step would be rounded away.
+    a smaller step would be rounded away. ``whole``: numbers that are whole stay, as rounding leaves them.
     """
 
-    def __init__(self, unit: float, sign: float, lot: int) -> None:
+    def __init__(self, unit: float, sign: float, lot: int, *, whole: bool = False) -> None:
         super().__init__()
-        self._unit, self._sign = unit, sign
+        self._unit, self._sign, self._whole = unit, sign, whole
         self._seed = LOTS + 1_000 + lot
         self._generators: dict[torch.device, torch.Generator] = {}
 
@@ -204,6 +204,8 @@ class Rounded(TorchDispatchMode):
         size = max(self._unit, torch.finfo(tensor.dtype).eps) * self._sign
         lots = torch.empty(tensor.shape, dtype=torch.float32, device=tensor.device)
         lots.uniform_(-1.0, 1.0, generator=generator).sign_().mul_(size)
+        if self._whole:
+            lots.masked_fill_(as_reals(tensor) == as_reals(tensor).round(), 0.0)
         return nudged(tensor, lots)
 
 

@@ -1,0 +1,109 @@
+"""Errors of slices of one scale, beside the reference's errors of the same slices.
+
+Rows that fade, channels in other units, heads with a small gain: a slice that is small as a whole has a
+scale of its own, and an error that is nothing beside the largest slices may be the slice itself. Bands of
+elements (:mod:`~egg.evaluator.compare.bands`) do not show it: they must allow what the rest of the output
+rounds, since one small element may come of a large sum that cancels. A whole slice rarely does, and then the
+reference is as wrong in it.
+
+So the output is cut along every dimension, and by its leading ones together (each row of each batch). Slices
+are pooled by the rms of their elements, in bands two powers of two wide, and the rms error of a pool is held
+to the largest of: some times the reference's own in the pool, some roundings of the pool's rms, twice how far
+the exact result moves there. Pools, not single slices: over many the luck of the reference in one evens out,
+and one slice in a thousand that is lost still shows. No share of the rest of the output is allowed.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from math import prod
+
+import torch
+
+from egg.evaluator.compare.bands import BANDS, NOWHERE, Band, Limits, places, sums
+
+FINE, COARSE = Limits(32.0, 256.0), Limits(8.0, 8.0)
+"""In fp32, and where one rounding dominates any order of summation."""
+FEWEST_IN_SLICE, FEWEST_IN_POOL = 8, 32
+"""Elements: of fewer nothing is concluded."""
+MOST_SLICES, MOST_IN_SLICE = 256, 256
+"""Of a large output, drawn by lot at every comparison."""
+
+Pool = tuple[tuple[int, ...], int]
+"""The dimensions that number the slices, and the band of the slices' rms."""
+
+
+def worst(
+    three: Sequence[torch.Tensor],
+    roundoff: float,
+    moved: Mapping[Pool, float],
+    absolute: float = 0.0,
+    limits: Limits = FINE,
+) -> Band:
+    """Of the candidate, the reference and the exact result: the pool that is furthest off.
+
+    ``moved``: for each pool what conditioning allows; ``absolute``: what is allowed everywhere.
+    """
+    found, step = NOWHERE, torch.finfo(three[1].dtype).smallest_normal * roundoff
+    for kept in _cuts(three[2].shape):
+        c, r, g = _slices(three, kept)
+        usable = torch.isfinite(c) & torch.isfinite(r) & torch.isfinite(g)
+        g = torch.where(usable, g, 0.0)
+        errors = [torch.where(usable, t - g, 0.0) for t in (r, c)]
+        counts, (sizes, ours, theirs) = _pooled(g, (g, *errors))
+        for band in range(1, BANDS):
+            size, own, off = sizes[band], ours[band], theirs[band]
+            if counts[band] < FEWEST_IN_POOL or not off:
+                continue
+            known = max(limits.own * own, moved.get((kept, band), 0.0), absolute, step)
+            ratio = off / max(known, limits.relative * roundoff * size)
+            if ratio > found.ratio:
+                found = Band(ratio, size, off / size, own / size)
+    return found
+
+
+def rms_by_pool(moves: Sequence[torch.Tensor], linear: Callable[..., torch.Tensor]) -> dict[Pool, float]:
+    """The rms of ``linear(*moves)`` in each pool of the first of them, the exact result."""
+    found: dict[Pool, float] = {}
+    for kept in _cuts(moves[0].shape):
+        drawn = _slices(moves, kept)
+        exact = torch.where(torch.isfinite(drawn[0]), drawn[0], 0.0)
+        counts, (means,) = _pooled(exact, (linear(*drawn),))
+        found |= {(kept, band): means[band] for band in range(1, BANDS) if counts[band]}
+    return found
+
+
+def _pooled(exact: torch.Tensor, values: Sequence[torch.Tensor]) -> tuple[list[float], list[list[float]]]:
+    """Elements in each pool of slices, and the rms there of each of ``values``."""
+    bands = places(exact.square().mean(dim=1).sqrt())
+    counts = torch.bincount(bands, minlength=BANDS).double() * exact.shape[1]
+    means = [(sums(v.square().sum(dim=1), bands) / counts.clamp_min(1.0)).sqrt() for v in values]
+    counted, *found = torch.stack([counts, *means]).tolist()
+    return counted, found
+
+
+def _cuts(shape: torch.Size) -> Iterator[tuple[int, ...]]:
+    """The dimensions that number slices: each alone, and the leading ones."""
+    dims = range(len(shape))
+    for kept in (*((dim,) for dim in dims), *(tuple(dims[:n]) for n in dims[2:])):
+        count = prod(shape[dim] for dim in kept)
+        if count > 1 and prod(shape) >= FEWEST_IN_SLICE * count:
+            yield kept
+
+
+def _slices(tensors: Sequence[torch.Tensor], kept: tuple[int, ...]) -> list[torch.Tensor]:
+    """Slices as rows, in fp64: all, or some of them at some places drawn by lot."""
+    shape = tensors[0].shape
+    others = tuple(dim for dim in range(len(shape)) if dim not in kept)
+    count, length = (prod(shape[dim] for dim in dims) for dims in (kept, others))
+    if count * length <= MOST_SLICES * MOST_IN_SLICE:
+        return [t.permute(*kept, *others).reshape(count, length).double() for t in tensors]
+    generator = torch.Generator().manual_seed(secrets.randbits(48))
+    rows = torch.randint(count, (min(count, MOST_SLICES), 1), generator=generator)
+    places = torch.randint(length, (len(rows), min(length, MOST_IN_SLICE)), generator=generator)
+    where = dict(zip(kept, torch.unravel_index(rows, [shape[dim] for dim in kept]), strict=True))
+    where |= zip(others, torch.unravel_index(places, [shape[dim] for dim in others]), strict=True)
+    device = tensors[0].device
+    at = tuple(where[dim].to(device) for dim in range(len(shape)))
+    return [t[at].double() for t in tensors]

@@ -182,7 +182,8 @@ class Strict(ScriptedJudge):
             source = job.question.candidate.source.replace("0.5 ms", "refuse regrade")
             strict = replace(job.question.candidate, source=source)
             found = super()._evaluation(replace(job, question=replace(job.question, candidate=strict)))
-            return replace(found, candidate_hash=job.question.candidate.hash)
+            own = job.question.candidate
+            return replace(found, candidate_hash=own.hash, candidate_sha256=own.sha256)
         return super()._evaluation(job)
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from egg.core.policy import Precision
-from egg.evaluator.compare.bands import FEWEST, rms_by_band, worst
+from egg.evaluator.compare.bands import FEWEST, FINE_EACH, of_few, rms_by_band, worst
 from egg.evaluator.compare.compare import Moved, compare
 from egg.evaluator.compare.scales import rms_by_pool
 
@@ -65,3 +65,10 @@ def test_of_few_elements_nothing_is_concluded() -> None:
 def test_what_is_zero_or_flushed_is_left_alone() -> None:
     exact = torch.tensor([0.0, 1e-38, 1.0] * 16, dtype=torch.float64)
     assert worst((torch.where(exact < 1.0, 0.0, exact), exact, exact), U, {}).ratio == 0.0
+
+
+def test_an_exact_answer_of_few_elements_that_begins_with_zero_is_within_its_limits():
+    exact = torch.tensor([0.0, 2.0, -3.0], dtype=torch.float64)
+    found = of_few((exact, exact, exact), 2**-24, (), FINE_EACH)
+    assert found.ratio == 0.0
+    assert found.size == 2.0

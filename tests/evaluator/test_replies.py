@@ -28,22 +28,23 @@ OUTPUT = {
 }  # fmt: skip
 NUMBER = {**dict.fromkeys(OUTPUT), "path": "1", "type": "number", "number": float("nan")}
 SKETCH = {"numel": 4, "total": -1.5, "norm": 2, "moments": [0.5, 3.0, 15.0], "samples": [1.0, float("inf")]}
+FORWARD: dict[str, Any] = {
+    "record": RECORD,
+    "outputs": [OUTPUT, NUMBER],
+    "threads": 0,
+    "sketches": [SKETCH],
+    "moved": [],
+    "aliases": [["0", "an input"]],
+    "launched": {"kernel": 2},
+    "drew": False, "found": [], "returned": "tensor", "left": "",
+}  # fmt: skip
 GOOD: dict[str, dict[str, Any]] = {
     "load": {
         "state": {"weight": {"shape": [2, 3], "dtype": "torch.float32"}},
         "parameters": ["weight"],
         "forward": [["x", ""], ["scale", "1.0"]],
     },
-    "forward": {
-        "record": RECORD,
-        "outputs": [OUTPUT, NUMBER],
-        "threads": 0,
-        "sketches": [SKETCH],
-        "moved": [],
-        "aliases": [["0", "an input"]],
-        "launched": {"kernel": 2},
-        "drew": False, "found": [], "returned": "tensor",
-    },
+    "forward": FORWARD,
     "gradients": {
         "requires": [True], "error": "", "given": ["input 0"], "intact": True, "outputs": [OUTPUT],
         "record": RECORD,
@@ -57,8 +58,9 @@ GOOD: dict[str, dict[str, Any]] = {
     "kernels": {"kernels": [], "unread": 0},
     "canary": {"healthy": True},
     "asked": {"launches": [["kernel", [["n", "3"]]]], "unsupported": ""},
-    "excerpt": {"without": "", "launches": [["kernel", 8, 2]], "whole": False, "outputs": [OUTPUT]},
-    "follows": {"tensors": 2},
+    "excerpt": {"without": "", "launches": [["kernel", 8, 2]], "whole": False, "answered": FORWARD},
+    "follows": {"tensors": 2, "new": 1},
+    "calls": {"records": [RECORD]},
     "drop": {"shared": [[0, 1]], "within": [[0, [["0", "itself"]]]]},
     "configure": {"most": 2, "names": {"kernel": "BLOCK: 64"}, "choices": 1},
 }  # fmt: skip

@@ -98,7 +98,9 @@ def test_every_rule_has_a_case() -> None:
         "doubled_recurrence",
         "grouped",
         "listed",
-    }
+        "rescaled",
+        "single_channel",
+    }, "these have test files of their own"
 
 
 @pytest.mark.parametrize(

@@ -149,7 +149,7 @@ def of_few(three: Sequence[torch.Tensor], roundoff: float, moved: Sequence[float
     if not bool(usable.any()):
         return NOWHERE
     ratios = torch.where(usable, theirs / allowed.clamp_min(1e-300), 0.0)
-    at = int(ratios.argmax())
+    at = int(torch.where(usable, ratios, -1.0).argmax())
     scale = float(size[at])
     return Band(float(ratios[at]), scale, float(theirs[at]) / scale, float(ours[at]) / scale)
 

@@ -55,7 +55,7 @@ SHALLOW, SHALLOWEST = 1.8, 16
 HALF_PACKED = 0.42
 """Of the rate of packed operands, what 16-bit operands reach: seen at 640 channels of 64 x 64 positions and
 at 256 to 512 channels of a decoder, 240 TFLOP/s where the same kernel runs fp32 programs at 550."""
-CHANNEL_STRIP, FEW_TAPS = 1.55, 9
+CHANNEL_STRIP, STRIP_TAPS = 1.55, 9
 """Times faster a stencil with more than that many taps, walking down a strip of channels."""
 RESIDENT, MOST_RESIDENT = 2, 8
 """Tiles that a multiprocessor has at the same time, large ones and small ones."""
@@ -97,7 +97,7 @@ def own_seconds(
     memory = moved / machine.memory
     if "BLOCK_P" not in constants:
         taps = float(form.result.elements.value) * form.taps
-        strip = {"BLOCK_C", "ROWS"} <= set(constants) and form.taps > FEW_TAPS
+        strip = {"BLOCK_C", "ROWS"} <= set(constants) and form.taps > STRIP_TAPS
         return max(memory, taps / (machine.rate("convolution, stencil") * (CHANNEL_STRIP if strip else 1.0)))
     rows = int(constants["BLOCK_P"])
     columns = int(constants.get("BLOCK_O", power(form.outputs.value, 16, 256)))

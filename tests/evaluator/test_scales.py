@@ -47,6 +47,23 @@ def test_a_small_row_of_one_batch_is_seen() -> None:
     assert compare(wrong, reference, exact, MATCH).passed
 
 
+def test_a_row_with_a_single_small_element_has_no_scale_and_rows_of_many_do() -> None:
+    """What a ReLU leaves: the reference may have lost it to zero, another order of summation may not."""
+    generator = torch.Generator().manual_seed(0)
+    exact = torch.randn(256, 256, generator=generator, dtype=torch.float64).clamp_min(0)
+    exact[3] = 0.0
+    exact[3, 7] = 8e-8
+    reference = exact.half()
+    reference[3] = 0.0
+    candidate = exact.half()
+    candidate[3, 7] = 4e-6
+    assert compare(candidate, reference, exact, MATCH, banded=True).passed
+    exact[3] = 8e-5
+    reference[3] = exact[3].half()
+    candidate[3] = 4e-4
+    assert not compare(candidate, reference, exact, MATCH, banded=True).passed
+
+
 def test_slices_that_cancel_are_measured_by_the_reference_and_by_conditioning() -> None:
     generator = torch.Generator().manual_seed(0)
     exact = torch.randn(64, 64, generator=generator, dtype=torch.float64)

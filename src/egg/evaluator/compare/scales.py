@@ -26,7 +26,8 @@ from egg.evaluator.compare.bands import BANDS, NOWHERE, Band, Limits, places, su
 FINE, COARSE = Limits(32.0, 256.0), Limits(8.0, 8.0)
 """In fp32, and where one rounding dominates any order of summation."""
 FEWEST_IN_SLICE, FEWEST_IN_POOL = 8, 32
-"""Elements: of fewer nothing is concluded."""
+"""Elements, in a pool other than zero: of fewer nothing is concluded. A row of which a ReLU left one small
+element has no scale: the reference may have lost that one to zero, where its error is only the element."""
 MOST_SLICES, MOST_IN_SLICE = 256, 256
 """Of a large output, drawn by lot at every comparison."""
 
@@ -75,11 +76,12 @@ def rms_by_pool(moves: Sequence[torch.Tensor], linear: Callable[..., torch.Tenso
 
 
 def _pooled(exact: torch.Tensor, values: Sequence[torch.Tensor]) -> tuple[list[float], list[list[float]]]:
-    """Elements in each pool of slices, and the rms there of each of ``values``."""
+    """Elements other than zero in each pool of slices, and the rms over all there of each of ``values``."""
     bands = places(exact.square().mean(dim=1).sqrt())
     counts = torch.bincount(bands, minlength=BANDS).double() * exact.shape[1]
     means = [(sums(v.square().sum(dim=1), bands) / counts.clamp_min(1.0)).sqrt() for v in values]
-    counted, *found = torch.stack([counts, *means]).tolist()
+    nonzero = sums((exact != 0).sum(dim=1), bands)
+    counted, *found = torch.stack([nonzero, *means]).tolist()
     return counted, found
 
 

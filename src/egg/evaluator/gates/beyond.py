@@ -196,8 +196,13 @@ def _lost(got: torch.Tensor, expected: torch.Tensor, golden: torch.Tensor) -> in
 def _elsewhere(
     trial: Trial, got: torch.Tensor, expected: torch.Tensor, golden: torch.Tensor, *, spreads: bool
 ) -> LeafError:
-    """By the ordinary rule, with whatever is no number in both put as the reference has it, where it lies."""
+    """By the ordinary rule, with whatever is no number in both put as the reference has it, where it lies.
+
+    The exact run may have NaN where the reference has a number: attention written out multiplies the values
+    behind a mask by zero, a fused one skips them. There the reference stands for it.
+    """
     wanted = expected.contiguous()
+    golden = torch.where(finite(golden) | ~finite(got), golden, wanted.to(golden.dtype))
     for c, r in memory.pieces(got, wanted):
         compared = finite(c) | finite(r)
         if spreads:

@@ -37,8 +37,9 @@ RECHECKED = 4
 """Of each request, at least; where copies of their inputs are small all calls are."""
 COPIED_BYTES = 64 << 20
 """Of inputs that are kept for that."""
-RECORDED_PART, MOST_RECORDED = 4, 48
-"""Of a request's calls one in so many is recorded, drawn by lot; of a long one no more than that."""
+RECORDED_PART, LEAST_RECORDED, MOST_RECORDED = 4, 8, 48
+"""Of a request's calls one in so many is recorded, drawn by lot; of a short one no fewer, of a long one no
+more than that."""
 SHARE = 4
 """Rechecking may take so many times less than the calls."""
 
@@ -90,8 +91,7 @@ def _burst(trial: Trial, cases: list[Case], length: int, keep: int, first: int) 
     trial.buffers.make_room()
     for index in range(len(cases)):
         trial.buffers.poison(index)
-    most = min(MOST_RECORDED, -(-length // RECORDED_PART)) if trial.watch is not None else 0
-    drawn = secrets.SystemRandom().sample(range(length), most)
+    drawn = secrets.SystemRandom().sample(range(length), _recorded(length) if trial.watch is not None else 0)
     called = trial.connection.request(
         protocol.Calls(trial.buffers.session(cases, moves, seeds), keep, tuple(sorted(drawn))),
         trial.settings.call_seconds + trial.settings.calls_seconds,
@@ -108,6 +108,11 @@ def _burst(trial: Trial, cases: list[Case], length: int, keep: int, first: int) 
     if _large(trial) and keep:
         found.append((0, _question(trial, cases, moves, seeds, 0, copied=False)))
     return found
+
+
+def _recorded(length: int) -> int:
+    """How many of so many calls are recorded."""
+    return min(length, MOST_RECORDED, max(LEAST_RECORDED, -(-length // RECORDED_PART)))
 
 
 def check_recorded(trial: Trial, records: Sequence[protocol.Record], wanted: int) -> None:

@@ -1,0 +1,54 @@
+"""NaN in the inputs: what a candidate may have where the reference and its exact run differ."""
+
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+
+from egg.core.policy import Precision
+from egg.evaluator.compare.compare import LeafError
+from egg.evaluator.gates.beyond import _elsewhere
+
+TRIAL: Any = SimpleNamespace(policy=SimpleNamespace(precision=Precision.MATCH))
+
+
+def causal(rows: int = 64) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """A candidate, the reference and the exact run of attention of which one late value is NaN.
+
+    Both skip what is masked; the exact run multiplies it by zero, so that all of it is NaN.
+    """
+    generator = torch.Generator().manual_seed(0)
+    exact = torch.randn(rows, 32, generator=generator, dtype=torch.float64)
+    candidate, reference = (
+        (exact * (1 + 2.0**-8 * torch.randn(exact.shape, generator=generator))).bfloat16() for _ in range(2)
+    )
+    for tensor in (candidate, reference):
+        tensor[rows // 2 :] = math.nan
+    return candidate, reference, torch.full_like(exact, math.nan)
+
+
+def elsewhere(candidate: torch.Tensor, reference: torch.Tensor, exact: torch.Tensor) -> LeafError:
+    return _elsewhere(TRIAL, candidate.clone(), reference, exact, spreads=False)
+
+
+def test_the_reference_stands_for_an_exact_run_without_numbers() -> None:
+    error = elsewhere(*causal())
+    assert not error.problem
+    assert error.relative < 0.25
+
+
+def test_other_numbers_are_seen_there() -> None:
+    candidate, reference, exact = causal()
+    candidate[:16] *= 2
+    assert elsewhere(candidate, reference, exact).relative > 0.25
+
+
+def test_nan_may_stand_where_the_exact_run_has_it_and_not_where_it_has_numbers() -> None:
+    candidate, reference, exact = causal()
+    candidate[:16] = math.nan
+    assert not elsewhere(candidate, reference, exact).problem
+    exact[:16] = reference[:16].double()
+    assert elsewhere(candidate, reference, exact).problem

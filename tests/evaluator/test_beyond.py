@@ -6,11 +6,13 @@ import math
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 import torch
 
 from egg.core.policy import Precision
 from egg.evaluator.compare.compare import LeafError
-from egg.evaluator.gates.beyond import _elsewhere
+from egg.evaluator.gates.beyond import _elsewhere, _followed
+from egg.evaluator.trial.refused import Refused
 
 TRIAL: Any = SimpleNamespace(policy=SimpleNamespace(precision=Precision.MATCH))
 
@@ -52,3 +54,27 @@ def test_nan_may_stand_where_the_exact_run_has_it_and_not_where_it_has_numbers()
     assert not elsewhere(candidate, reference, exact).problem
     exact[:16] = reference[:16].double()
     assert elsewhere(candidate, reference, exact).problem
+
+
+def followed(candidate: torch.Tensor, reference: torch.Tensor, exact: torch.Tensor, *, masked: bool) -> str:
+    """The outcome where a program answers so."""
+    reply = SimpleNamespace(outputs=())
+    trial: Any = SimpleNamespace(
+        policy=TRIAL.policy,
+        attempt=lambda *_: reply,
+        checks=SimpleNamespace(check_form=lambda *_: None),
+        buffers=SimpleNamespace(outputs=lambda: [candidate.clone()]),
+    )
+    case: Any = SimpleNamespace(outputs=[("0", reference)], golden=[("0", exact)], label="NaN")
+    return _followed(trial, case, forgiven=False, spreads=False, signals=False, masked=masked)
+
+
+def test_a_tile_of_attention_may_skip_what_is_masked_and_no_more() -> None:
+    candidate, reference, exact = causal()
+    whole = candidate.clone()
+    whole[32:] = reference[:32]
+    reference[24:32] = math.nan
+    assert followed(candidate, reference, exact, masked=True) == "kept"
+    for wrong, masked in ((candidate, False), (whole, True)):
+        with pytest.raises(Refused, match="numbers where the reference has NaN"):
+            followed(wrong, reference, exact, masked=masked)

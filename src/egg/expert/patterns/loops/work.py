@@ -73,6 +73,10 @@ class Work:
         }
 
     @cached_property
+    def scans(self) -> list[Node]:
+        return [node for node in self.group.nodes if node.op == "scan"]
+
+    @cached_property
     def selections(self) -> list[Node]:
         """Operators that take the first elements of rows in order."""
         return [self.nodes[name] for name in self.anchors.splits if self.nodes[name].op == "selection"]

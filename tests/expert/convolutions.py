@@ -64,6 +64,8 @@ class Case:
     ``max_pool`` and ``avg_pool`` (windows of two), ``space_mean`` and ``space_sum``."""
     prologue: bool = False
     """The input passes through ``sigmoid`` first, which does not keep zeros."""
+    channels_last: bool = False
+    """The result lies with its channels last."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     factors: tuple[float, ...] = ()
     """What each image is multiplied by."""
@@ -226,6 +228,9 @@ class Case:
                 arguments.append(add("residual", shape, Origin.INPUT, "residual"))
                 nodes.append(Node("pointwise", (last, "residual"), (now,), {"fn": "add"}))
             last = now
+        if self.channels_last:
+            batch, *space, channels = contiguous_stride((shape[0], *shape[2:], shape[1]))
+            values[last] = replace(values[last], stride=(batch, channels, *space))
         symbols = self._symbols(letters)
         for word in letters:
             symbols |= {f"half_out_{word}": f"out_{word} // 2", f"half_half_out_{word}": f"out_{word} // 4"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+import torch
 
 from egg.expert.parts import Unfit
 from egg.expert.patterns.convolution.form import Form
@@ -30,6 +31,22 @@ CASES = (
 def test_right_at_other_sizes(case: Case) -> None:
     case = replace(case, settings={**SMALL, "grade": "fp32"})
     within(EXACT, case, case.larger())
+
+
+@pytest.mark.parametrize("mode", ["window", "packed", "direct"])
+@pytest.mark.parametrize("case", [CASES[0], CASES[2], CASES[4]], ids=str)
+def test_channels_that_are_last_lie_along_the_lanes(case: Case, mode: str) -> None:
+    """The tile is stored as it is; with a channel or two to a position, lanes follow positions as ever."""
+    settings = {"BLOCK_P": 32, "BLOCK_O": 16, "mode": mode, "grade": "fp32"}
+    case = replace(case, outputs=20, channels_last=True, tail=(), settings=settings)
+    assert "tl.store" in case.source()
+    assert "(BLOCK_O * BLOCK_P" not in case.source()
+    found, wanted = case.run()
+    assert found.stride(1) == 1
+    torch.testing.assert_close(found.double(), wanted, rtol=1e-6, atol=1e-6)
+    few = replace(case, outputs=3, transposed=True, stride=2, kernel=(2,) * case.rank)
+    assert "(BLOCK_O * BLOCK_P" in few.source()
+    within(EXACT, few)
 
 
 def test_coarser_grades() -> None:

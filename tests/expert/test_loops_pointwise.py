@@ -67,6 +67,29 @@ def test_transposes_are_tiled() -> None:
     assert "col_block" in text
 
 
+def test_a_result_and_its_transpose_share_a_tile() -> None:
+    """Each element is computed once, and both are stored along the lanes."""
+
+    def program(p: Program) -> tuple[str, str]:
+        n, a, b = p.size("n", 20, 40), p.size("a", 3, 2), p.size("b", 50, 33)
+        combined = p.pointwise("mul", p.input("x", (n, a, 1)), p.input("y", (n, 1, b)))
+        cast = p.pointwise("cast", combined, dtype="bfloat16")
+        return combined, p.reshape(p.permute(cast, (1, 2, 0)), (a * b, n))
+
+    text = check(program)
+    assert text.count("tl.load") == 2
+    assert "%" not in text.replace("% tl.cdiv", "")
+    assert "row_block" in text
+
+
+def test_a_transpose_with_a_short_side_is_computed_on_its_own() -> None:
+    def program(p: Program) -> tuple[str, str]:
+        x = p.pointwise("exp", p.input("x", (p.size("n", 30, 40), 5)))
+        return x, p.permute(x, (1, 0))
+
+    assert check(program).count("tl.load") == 2
+
+
 def test_channels_last_results_are_flat() -> None:
     def program(p: Program) -> str:
         return p.pointwise("relu", p.input("x", image(p), order=(0, 2, 3, 1)))

@@ -133,6 +133,9 @@ class Domain:
     """Of the loop indices: the outer one, the kept one of the tile, the reduced one."""
     chosen: Domain | None = None
     """The loops over what a selection takes of each row, where that is less than all of it."""
+    turned: bool = False
+    """Without anchors: results that are views of the first in another order are stored from its tile, whose
+    sides are contiguous in one of both orders each. Otherwise every result is computed in its own order."""
 
     @cached_property
     def outer_size(self) -> Size:
@@ -256,8 +259,7 @@ def domain_of(split: Split, scattered: bool = False, chosen: Split | None = None
 def places(graph: Graph, nodes: tuple[Node, ...], domain: Domain, anchors: Anchored) -> dict[str, Index]:
     """For each value that a tile (or a row's result) covers exactly: its index at the tile's positions.
 
-    Seeds are the anchors' operands and results; from there on along operators that keep shapes and views that
-    keep elements, in both directions, until nothing new is found.
+    Seeds are the anchors' operands and results.
     """
     found: dict[str, Index] = {}
     for node in nodes:
@@ -282,6 +284,13 @@ def places(graph: Graph, nodes: tuple[Node, ...], domain: Domain, anchors: Ancho
                 found[value.name] = kept
         else:
             found[node.outputs[0]] = own.index(split)
+    return spread_from(graph, nodes, found)
+
+
+def spread_from(graph: Graph, nodes: tuple[Node, ...], seeds: Mapping[str, Index]) -> dict[str, Index]:
+    """The seeds, and all that has an element for each of theirs: by operators that keep shapes and views that
+    keep elements, in both directions, until nothing new is found."""
+    found = dict(seeds)
     while True:
         before = len(found)
         for node in nodes:

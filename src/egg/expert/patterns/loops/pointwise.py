@@ -4,16 +4,19 @@ Where everything is laid out alike, one flat index is best: its addresses are th
 operand has one value per channel, a program takes (a block of) one channel's run, and the operand is a
 scalar of it. Where an operand is contiguous along another dimension than the result, both get a side of a
 square tile, so that reads and writes each have their contiguous run along the lanes and the exchange
-happens in registers.
+happens in registers. So it is where a result is a view of another in another order (a dispatch tensor, and
+its transpose for a product): the tile computes each element once and stores it twice.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from egg.expert.emit.reader import address
 from egg.expert.graph import Graph, Value
-from egg.expert.index import Expr, loop_index
+from egg.expert.index import Expr, Index, loop_index
 from egg.expert.parts import Group, Unfit
-from egg.expert.patterns.loops.domain import Anchored, Domain, Split
+from egg.expert.patterns.loops.domain import Anchored, Domain, Split, spread_from
 from egg.expert.patterns.loops.triton.reader import LoopBody, LoopReader
 from egg.expert.patterns.loops.triton.writer import Writer
 from egg.expert.patterns.loops.work import Plan, Work, gone_over_for
@@ -36,9 +39,9 @@ def pointwise_domain(graph: Graph, group: Group) -> Domain:
     if any(graph.value(name).elements != main.elements for name in names):
         raise Unfit("results of different sizes")
     dims = _by_stride(main)
-    square = _transposing(graph, group, main, dims)
+    square = _transposing(graph, group, names, dims)
     if square is not None:
-        return square
+        return replace(square, turned=_both_along(graph, group, names, square))
     best = _domain(main, dims, 0)
     cost = _cost(_met(graph, group, best), best)
     for cut in range(1, len(dims)):
@@ -99,15 +102,18 @@ def _cost(met: Met, domain: Domain) -> int:
     return cost
 
 
-def _transposing(graph: Graph, group: Group, main: Value, dims: list[int]) -> Domain | None:
-    """A square tile, where a large operand is contiguous along another dimension than the result."""
+def _transposing(graph: Graph, group: Group, results: list[str], dims: list[int]) -> Domain | None:
+    """A square tile, where a large operand or another result is contiguous along another dimension than the
+    first result."""
+    main = graph.value(results[0])
     if len(dims) < 2 or main.shape[dims[-1]].value < SIDE:
         return None
     reader = LoopReader(graph, group.nodes, LoopBody(), {})
     names = [f"d{dim}" for dim in range(main.rank)]
-    reader.read(main.name, tuple(loop_index(n, s) for n, s in zip(names, main.shape, strict=True)))
+    index = tuple(loop_index(n, s) for n, s in zip(names, main.shape, strict=True))
+    reader.read(main.name, index)
     last = dims[-1]
-    for value, at in reader.loads:
+    for value, at in (*reader.loads, *_beside(graph, group, results, index)):
         if value.elements.value * 4 < main.elements.value:
             continue
         step = at.stride_of(names[last])
@@ -124,6 +130,25 @@ def _transposing(graph: Graph, group: Group, main: Value, dims: list[int]) -> Do
                 rest = tuple(d for d in dims if d not in (*rows, *columns))
                 return Domain(Split(main.shape, (*rest, *rows), columns), len(rows), ("outer", "row", "col"))
     return None
+
+
+def _beside(graph: Graph, group: Group, results: list[str], index: Index) -> list[tuple[Value, Expr]]:
+    """The other results that have an element for each of the first's, with its address there."""
+    found = spread_from(graph, group.nodes, {results[0]: index})
+    return [
+        (value, address(value, found[value.name]))
+        for value in map(graph.value, results[1:])
+        if value.name in found
+    ]
+
+
+def _both_along(graph: Graph, group: Group, results: list[str], square: Domain) -> bool:
+    """Whether the sides of the first result's tile are contiguous in all results."""
+    met = _beside(graph, group, results, square.index(square.main))
+    sides = square.names[1:]
+    return len(met) == len(results) - 1 > 0 and all(
+        any(at.stride_of(side) == ONE for side in sides) for _, at in met
+    )
 
 
 def _run(main: Value, at: Expr, names: list[str], dims: list[int], dim: int) -> tuple[int, ...]:

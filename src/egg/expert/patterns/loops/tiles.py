@@ -16,6 +16,7 @@ from egg.expert.graph import BYTES
 from egg.expert.parts import Constant, Target
 from egg.expert.patterns.loops.arithmetic import is_heavy
 from egg.expert.patterns.loops.bags import WHOLE, bagged
+from egg.expert.patterns.loops.scans import SCANNED, scanning, shared_scans
 from egg.expert.patterns.loops.selection import selecting
 from egg.expert.patterns.loops.statistics import FOLDED
 from egg.expert.patterns.loops.work import Plan, Work
@@ -36,8 +37,10 @@ the rest of the work as programs end."""
 MANY_BLOCKS = 16
 APART = 2**29
 """Elements from which on applying the states of shared rows is worth a launch of its own."""
-SCANNED = 8192
-"""Elements that a program scans at once: loads, the scan and stores of several overlap."""
+LONE = 8192
+"""Elements of a tile whose program has a multiprocessor for itself: 16 for each thread of 16 warps."""
+SECTOR = 32
+"""Bytes that memory reads at once."""
 HEAVY = 1024
 """Elements that 8 warps compute at a time where arithmetic takes the time: four for each thread. With 32, a
 focal loss takes 255 registers of a thread and one program fits into a multiprocessor; with four 52 and
@@ -105,9 +108,9 @@ def _ruled(work: Work, target: Target) -> Plan:
     domain, least = work.domain, WAVES * target.gpu.sms
     rows = domain.outer_size.value * domain.kept_size.value
     length = domain.reduced_size.value
-    scans = any(node.op == "scan" for node in work.group.nodes)
-    if scans and rows <= target.gpu.sms and domain.names[1] == "col":
-        return _lone_scans(domain.reduced_size)
+    scans = bool(work.scans)
+    if scans and (plan := scanning(work, target.gpu.sms)):
+        return plan
     plan = _in_mode(work, target, "resident")
     if plan.block_x * plan.block_r > (_held(work) if not scans else SCANNED) or (
         work.single_pass and length > (WHOLE if plan.skips else 4096)
@@ -120,14 +123,6 @@ def _ruled(work: Work, target: Target) -> Plan:
     return plan
 
 
-def _lone_scans(length: Size) -> Plan:
-    """Few scans, across memory (how many tokens chose each expert so far): each has a program of its own, and
-    waits for memory once. Neighbours of an element lie in the cache for the programs beside."""
-    block_r = min(power_of_two(length.value), SCANNED)
-    whole = block_r >= length.value and not length.factors
-    return Plan("resident" if whole else "looped", 1, block_r, _warps(block_r))
-
-
 def _held(work: Work) -> int:
     """Elements that a program can keep."""
     domain = work.domain
@@ -137,6 +132,8 @@ def _held(work: Work) -> int:
 
 
 def _in_mode(work: Work, target: Target, mode: str) -> Plan:
+    if mode == "split" and work.scans:
+        return shared_scans(work, target.gpu.sms)
     domain = work.domain
     inner = domain.names[1] == "col"
     kept, length = domain.kept_size.value, domain.reduced_size.value
@@ -163,10 +160,25 @@ def _in_mode(work: Work, target: Target, mode: str) -> Plan:
         if mode == "looped":
             while block_x > 32 and domain.outer_size.value * kept // block_x < wanted:
                 block_x //= 2
+            if domain.outer_size.value * -(-kept // block_x) < target.gpu.sms:
+                return _lone(work, block_x, target.gpu.sms)
     else:
         return _along(work, target, mode)
     plan = Plan(mode, block_x, block_r, _warps(block_x * block_r))
     return replace(plan, splits=_splits(work, plan, wanted)) if mode == "split" else plan
+
+
+def _lone(work: Work, block_x: int, sms: int) -> Plan:
+    """Few rows across memory, too short to be shared (the mean over tokens of each expert's gate): nothing
+    hides that a program waits for its loads, so it has many of them on their way. Narrow tiles, down to a
+    sector of each line, leave work to more programs.
+    """
+    domain = work.domain
+    outer, kept = domain.outer_size.value, domain.kept_size.value
+    while block_x > SECTOR // _column_width(work) and outer * -(-kept // block_x) < sms:
+        block_x //= 2
+    block_r = min(power_of_two(domain.reduced_size.value), LONE // block_x)
+    return Plan("looped", block_x, block_r, min(max(_below(block_x * block_r // 512), 1), 16))
 
 
 def _columns(work: Work, block_r: int, wanted: int) -> Plan:

@@ -8,7 +8,7 @@ from functools import cached_property
 from egg.expert.graph import Graph, Node
 from egg.expert.index import Index
 from egg.expert.parts import REACH, Group
-from egg.expert.patterns.loops.domain import Anchored, Domain, place, places
+from egg.expert.patterns.loops.domain import Anchored, Domain, place, places, spread_from
 from egg.expert.patterns.loops.statistics import Statistic, statistic_of
 from egg.expert.sizes import ONE, Size, product
 
@@ -73,6 +73,10 @@ class Work:
         }
 
     @cached_property
+    def scans(self) -> list[Node]:
+        return [node for node in self.group.nodes if node.op == "scan"]
+
+    @cached_property
     def selections(self) -> list[Node]:
         """Operators that take the first elements of rows in order."""
         return [self.nodes[name] for name in self.anchors.splits if self.nodes[name].op == "selection"]
@@ -83,6 +87,9 @@ class Work:
 
     @cached_property
     def places(self) -> dict[str, Index]:
+        if self.domain.turned:
+            first = gone_over_for(self.group, next(iter(self._stored)))
+            return spread_from(self.graph, self.group.nodes, {first: self.domain.index(self.domain.main)})
         if not self.anchors.splits:
             return {}
         return places(self.graph, self.group.nodes, self.domain, self.anchors)
@@ -90,9 +97,12 @@ class Work:
     @cached_property
     def writes(self) -> dict[str, Index]:
         """What is stored, and where it is at the tile's positions."""
-        names = dict.fromkeys((*self.group.writes(self.graph), *self.updates))
-        gone_over = {name: gone_over_for(self.group, name) for name in names}
+        gone_over = {name: gone_over_for(self.group, name) for name in self._stored}
         return {name: place(self.graph, own, self.domain, self.places) for name, own in gone_over.items()}
+
+    @cached_property
+    def _stored(self) -> dict[str, None]:
+        return dict.fromkeys((*self.group.writes(self.graph), *self.updates))
 
     @cached_property
     def scatters(self) -> dict[str, Node]:

@@ -23,6 +23,7 @@ from egg.expert.patterns.loops.domain import anchored, domain_of
 from egg.expert.patterns.loops.pointwise import only_views, pointwise_domain
 from egg.expert.patterns.loops.tiles import MOST_SPLITS, constants_of, plan_of
 from egg.expert.patterns.loops.triton.selecting import check as check_order
+from egg.expert.patterns.loops.triton.splitting import left_by, split
 from egg.expert.patterns.loops.triton.strips import strips_of
 from egg.expert.patterns.loops.triton.writer import Writer, part_name, row_name
 from egg.expert.patterns.loops.window import reads_each
@@ -64,7 +65,7 @@ def write(graph: Graph, group: Group, target: Target) -> Part:
     work = Work(graph, group, domain, anchors)
     plan = plan_of(work, target)
     if plan.mode == "split":
-        kernels = _split(work, plan)
+        kernels = split(work, plan)
     elif plan.mode == "pointwise":
         kernels = [_pointwise(work, plan)]
     else:
@@ -187,62 +188,6 @@ def _in_one(work: Work, plan: Plan) -> Writer:
     return kernel
 
 
-def _split(work: Work, plan: Plan) -> list[Writer]:
-    """A kernel of partial states per level, then one that finishes.
-
-    Where a lot is left to apply the states to, joining them is a launch of its own: then applying is plain
-    pointwise work with a block per program, which runs at a copy's speed; programs that walk over their
-    share of a row wait for each block before they ask for the next.
-    """
-    kernels: list[Writer] = []
-    stem = work.group.name
-    for level in range(1, work.depth + 1):
-        name = f"{stem}_parts_kernel" if work.depth == 1 else f"{stem}_parts_{level}_kernel"
-        kernel = Writer(work, plan, name, "stretch")
-        needed = _needed(work, [str(s.node.inputs[0]) for s in work.gathered(level)])
-        kernel.fetch(s for s in work.statistics.values() if s.name in needed)
-        kernel.looped(work.gathered(level))
-        kernel.leave(work.gathered(level))
-        kernels.append(kernel)
-    full = [name for name in work.writes if work.is_full(name)]
-    rows = [name for name in work.writes if name not in full]
-    if plan.apart and full:
-        join = Writer(work, plan, f"{stem}_join_kernel", "none")
-        join.fetch(work.statistics.values())
-        join.leave(work.statistics.values())
-        for name in rows:
-            join.store(name)
-        apply = Writer(work, plan, f"{stem}_apply_kernel", "apply")
-        apply.recall(work.statistics.values())
-        for name in full:
-            apply.store(name)
-        return [*kernels, join, apply]
-    last = Writer(work, plan, f"{stem}_finish_kernel", "stretch" if full else "none")
-    last.fetch(work.statistics.values())
-    if full:  # each program joins the states once and applies them to its share of the row
-        last.looped([], full)
-    if full and rows:  # one program of each row writes what there is one of
-        with last.reader.only_if("split == 0"):
-            for name in rows:
-                last.store(name)
-    for name in () if full else rows:
-        last.store(name)
-    return [*kernels, last]
-
-
-def _needed(work: Work, names: list[str]) -> set[str]:
-    """Statistics that values depend on."""
-    found: set[str] = set()
-    waiting = list(names)
-    while waiting:
-        name = waiting.pop()
-        if name in work.statistics:
-            found.add(name)
-        node = work.nodes.get(name)
-        waiting += [n for n in node.inputs if n is not None] if node is not None else []
-    return found
-
-
 # -- the part -------------------------------------------------------------------------------------
 
 
@@ -296,7 +241,7 @@ def _allocations(work: Work, writers: list[Writer], names: dict[str, str]) -> li
                 f"{name} = torch.empty_strided({shape}, {stride}, device={device}, dtype=torch.{value.dtype})"
             )
     parts: dict[str, str] = {}
-    for statistic in work.statistics.values() if any(writer.parts for writer in writers) else ():
+    for statistic in left_by(work) if any(writer.parts for writer in writers) else ():
         for part, dtype in zip(statistic.parts, statistic.types, strict=True):
             parts[part_name(statistic, part)] = dtype
     rows = (work.domain.outer_size * work.domain.kept_size).code()

@@ -10,7 +10,7 @@ from egg.expert.emit.host import Host
 from egg.expert.emit.kernel import Kernel, Knobs, allocation
 from egg.expert.emit.reader import Reader, address, beyond_view, is_fixed_norm
 from egg.expert.emit.triton.scalar import stored
-from egg.expert.graph import Node, Value
+from egg.expert.graph import BYTES, Node, Value
 from egg.expert.index import Expr, Index, flat, loop_index
 from egg.expert.parts import Part, Unfit, spelled
 from egg.expert.patterns.convolution.form import Form
@@ -21,6 +21,9 @@ from egg.expert.patterns.convolution.triton.channels import MOST_CHANNELS, REDUC
 from egg.expert.patterns.convolution.triton.frame import counted
 from egg.expert.patterns.convolution.triton.tile_sums import tile_left, tile_stores
 from egg.expert.sizes import ONE
+
+SECTOR = 32
+"""Bytes that memory writes at once."""
 
 
 @dataclass
@@ -216,14 +219,23 @@ class Tail:
         """Whether the compiler sees no runs in the addresses of a tile of channels by positions.
 
         Then Triton 3.6 puts lanes along the tile's first dimension, the channels, and each writes four bytes
-        of another row. In one dimension there is no such choice: lanes follow positions.
+        of another row. In one dimension there is no such choice: lanes follow positions. Where the channels
+        are last, the first dimension is the one to follow: lanes along positions would each write four bytes
+        of another sector.
         """
         symbols = {symbol for place in self.places[value.name] for symbol in place.symbols()}
         if value.name in self.narrow or "c" not in symbols or not any(s[0] in "qs" for s in symbols):
             return False
+        if self._channels_last(value):
+            return False
         if self.form.phased or self.levels.get(value.name, 0):
             return True
         return self.form.plane.value % 2 == 1
+
+    def _channels_last(self, value: Value) -> bool:
+        """Whether the channels of a position lie side by side and fill a sector."""
+        run = self.form.outputs.value * BYTES.get(value.dtype, 4)
+        return self._address(value).stride_of("c") == ONE and run >= SECTOR
 
     def _columns(self, value: Value) -> str:
         """Of a tile, at the value's level."""

@@ -198,6 +198,8 @@ def _carried(kernel: State, node: Node, v: str, start: str, reverse: bool, whole
     with body.in_front():
         kind = "int64" if whole else "float64" if rounded else "float32"
         body.line(f"{carry} = tl.full({tile.row_shape}, {start}, tl.{kind})")
+        if node.output in kernel.before:
+            body.line(f"{carry} = {join.format(a=carry, b=kernel.before[node.output])}")
     after = body.let(node.label or f"running_{node['fn']}", join.format(a=carry, b=inside))
     if total == "sum":
         block = f"tl.sum({v}, axis={tile.axis}, keep_dims=True)"

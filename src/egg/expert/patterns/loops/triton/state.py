@@ -38,6 +38,8 @@ class State:
         self.reader.outside = frozenset(domain.names[:1] if self.form == "strip" else domain.names[:2])
         self.states: dict[str, tuple[str, ...]] = {}
         self.results: dict[str, str] = {}
+        self.before: dict[str, str] = {}
+        """Totals of what lies before this program's stretch of a row, by the scans that go on from them."""
         self.outs: dict[str, str] = {}
         """Pointers of results, by their names."""
         self.parts: dict[str, str] = {}

@@ -105,6 +105,11 @@ class Writer(State):
                 body.line(f"{reduced} = {self._vector(lanes)}")
             case "looped" | "stretch":
                 body.line(f"lane = {self._vector(lanes)}")
+                if self.form == "stretch" and self.work.scans:
+                    body.taken |= {"low", "high"}
+                    share = f"tl.cdiv(tl.cdiv({size}, BLOCK_R), SPLITS) * BLOCK_R"
+                    body.line(f"low = split * ({share})")
+                    body.line(f"high = tl.minimum(low + {share}, {size})")
             case _:
                 return
         if self.form in ("blocks", "whole", "apply"):
@@ -140,17 +145,21 @@ class Writer(State):
         """One pass over the row, or over this program's share of it: gather, and store what can be.
 
         Programs that share a row take its blocks in turn, so that at any time all of them read from one
-        region of memory, as a plain copy would. A pass over what was read before goes backwards: the cache
-        still holds the end of it.
+        region of memory, as a plain copy would; for a scan they take one stretch each. A pass over what was
+        read before goes backwards: the cache still holds the end of it.
         """
         reduced, size = self.work.domain.names[2], self.work.domain.reduced_size.code()
-        low, step = ("split * BLOCK_R", "SPLITS * BLOCK_R") if self.form == "stretch" else ("0", "BLOCK_R")
+        low, end, step = "0", size, "BLOCK_R"
+        if self.form == "stretch" and self.work.scans:
+            low, end = "low", "high"
+        elif self.form == "stretch":
+            low, step = "split * BLOCK_R", "SPLITS * BLOCK_R"
         plain = Tile(self.plan.rows, folded=self.plan.folded, chunked=self.plan.lanes > 0)
         lanes = {s.name: gathering.start(s, self.body, plain, reduced) for s in statistics}
-        scans = [node for node in self.work.group.nodes if node.op == "scan"]
+        scans = self.work.scans
         again = self.work.depth > 0 and not statistics  # what was read last is still in the cache
         backwards = any(node.get("reverse") for node in scans) if scans else again
-        head = f"for start in range({low}, {size}, {step}):"
+        head = f"for start in range({low}, {end}, {step}):"
         if backwards:
             head = f"for block in range(tl.cdiv({size}, {step})):"
         self.body.taken |= {"start", "block"}
@@ -230,6 +239,19 @@ class Writer(State):
                     self.body.let(f"{statistic.stem}_{part}", f"tl.load({at}{self._row_mask()}{other})")
                 )
             self.states[statistic.name] = gathering.joined(statistic, self.body, tile, tuple(state), state[0])
+
+    def fetch_before(self, totals: Iterable[Statistic]) -> None:
+        """Join the totals of the stretches before this program's."""
+        splits = self.body.let("splits", self._vector("tl.arange(0, SPLITS)"))
+        row = self.masks.get(self.work.domain.names[1])
+        mask = f"({splits} < split) & {row}" if row else f"{splits} < split"
+        for total in totals:
+            (part,) = total.parts
+            at, other = self._state_at(total, part, splits), gathering.neutral_of(total)
+            text = f"tl.load({at}, mask={mask}, other={other})"
+            state = self.body.let(f"{total.stem}_{part}", text)
+            tile = Tile(self.plan.rows, "", "SPLITS")
+            (self.before[total.name],) = gathering.joined(total, self.body, tile, (state,), state)
 
     def _state_at(self, statistic: Statistic, part: str, split: str) -> str:
         """Where a part of a row's state is: that of a stretch, or without ``split`` that of the row."""

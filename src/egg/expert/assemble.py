@@ -11,6 +11,7 @@ from pathlib import Path
 from egg.core.errors import EggError
 from egg.core.source import Task
 from egg.expert.algebra import grouped_heads
+from egg.expert.algebra.across import products_across
 from egg.expert.algebra.channels_last import channels_last
 from egg.expert.algebra.mask_layout import masks_by_key
 from egg.expert.algebra.simplify import simplify
@@ -82,14 +83,15 @@ def kernel_file(task: Task, graph: Graph, recipe: Recipe, gpu: Gpu) -> Written:
 
 
 def in_library_layouts(graph: Graph, recipe: Recipe) -> Graph:
-    """The program with convolutions and attention as the library takes them, where that computes them, and
-    with masks of attention as all of its kernels read them."""
+    """The program with convolutions, products and attention as the library takes them, where that computes
+    them, and with masks of attention as all of its kernels read them."""
 
     def left(op: str) -> Callable[[str], bool]:
         own = PATTERNS.anchor(op)[0].name
         return lambda name: own in recipe.without or (own, name) in recipe.left
 
-    graph = masks_by_key(channels_last(graph, left("conv")))
+    graph = products_across(channels_last(graph, left("conv")), left("matmul"))
+    graph = masks_by_key(graph)
     return grouped_heads.by_the_library(graph, left("attention"))
 
 

@@ -9,8 +9,9 @@ on the way. A bias is added by what follows: the library would pass over the who
 With the channels last, a convolution of one tap is a product of the positions with the weight, which is what
 it becomes wherever its operand and result lie so: the library's products are as fast, and ours take along
 what follows. So does a convolution whose windows do not overlap, transposed or not
-(:mod:`egg.expert.algebra.disjoint`). A convolution of an image that was doubled before is computed on the
-image as it was (:mod:`egg.expert.algebra.upsampled`).
+(:mod:`egg.expert.algebra.disjoint`). One of one tap that stands apart from all others needs no other layout:
+it is a product over the channels of each image (:mod:`egg.expert.algebra.across`). A convolution of an image
+that was doubled before is computed on the image as it was (:mod:`egg.expert.algebra.upsampled`).
 
 An argument that lies otherwise is turned by a kernel of ours, once for all that read it: PyTorch's copy
 between the two layouts reads or writes single elements, at a fraction of the bandwidth.
@@ -21,6 +22,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import replace
 
+from egg.expert.algebra.across import convolutions_across, is_aligned
 from egg.expert.algebra.disjoint import blocks_as_products, is_disjoint
 from egg.expert.algebra.upsampled import PHASES, by_phases
 from egg.expert.emit.names import underscored
@@ -40,6 +42,9 @@ def channels_last(graph: Graph, left: Callable[[str], bool]) -> Graph:
     graph = by_phases(graph, left)
     every = {node.output for node in graph.nodes if node.op == "conv" and suits(graph, node)}
     called = {name for name in every if left(name) or PHASES in graph.producers[name].attributes}
+    beside = _beside(graph, every) if called else set[str]()
+    if beside:
+        graph, every, called = convolutions_across(graph, beside), every - beside, called - beside
     if called:
         products = {name for name in every if _taps_once(graph, name) or _is_disjoint(graph, name)}
         graph = _laid_out(graph, called | products)
@@ -194,6 +199,26 @@ def _taps_once(graph: Graph, name: str) -> bool:
     images = PHASES not in node.attributes and x.shape[2:] == made.shape[2:]
     held = weight.origin is Origin.PARAMETER
     return plain and still and images and held and all(size == ONE for size in weight.shape[2:])
+
+
+def _beside(graph: Graph, suited: Collection[str]) -> set[str]:
+    """Convolutions of one tap whose operands and results lie with contiguous positions, and with which no
+    convolution is connected that wants its channels last."""
+    convolutions = {node.output for node in graph.nodes if node.op == "conv"}
+    found = {name for name in suited if _taps_once(graph, name) and _lies_first(graph, name)}
+    while True:
+        others = [graph.producers[name] for name in convolutions - found]
+        touched = _turned(graph, others) | {str(node.inputs[0]) for node in others}
+        apart = {name for name in found if not {name, graph.producers[name].inputs[0]} & touched}
+        if apart == found:
+            return found
+        found = apart
+
+
+def _lies_first(graph: Graph, name: str) -> bool:
+    """Whether a convolution's operand and result are contiguous, with positions that a product can load."""
+    x, made = graph.value(str(graph.producers[name].inputs[0])), graph.value(name)
+    return x.contiguous and made.contiguous and is_aligned(product(x.shape[2:]), x.dtype)
 
 
 def _is_disjoint(graph: Graph, name: str) -> bool:

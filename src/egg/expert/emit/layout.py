@@ -9,7 +9,12 @@ LAST = {4: "torch.channels_last", 5: "torch.channels_last_3d"}
 """PyTorch's names of the layout with the channels last, by dimensions."""
 LAST_WEIGHT = "channels_last_weight"
 PHASE_WEIGHT = "phase_weight"
+ALIGNED_WEIGHT = "aligned_weight"
 HELPERS = {
+    ALIGNED_WEIGHT: f'''def {ALIGNED_WEIGHT}(weight):
+    """A matrix whose rows begin at multiples of 16 bytes, as the library's fast products load them."""
+    width, step = weight.shape[1], 16 // weight.element_size()
+    return nn.functional.pad(weight, (0, -width % step))[:, :width]''',
     PHASE_WEIGHT: f'''def {PHASE_WEIGHT}(weight, *padding):
     """A weight for images that are to be doubled, on the images as they are: for results at even and at
     odd places the taps that meet the same element are summed. Phases are channels, the channels are last.

@@ -68,7 +68,8 @@ def _certain(graph: Graph, node: Node, value: Value) -> bool:
         case op if op in DENSE:
             return True
         case "matmul":
-            return operands[0].rank >= operands[1].rank
+            ranks = operands[0].rank, operands[1].rank
+            return ranks[0] >= ranks[1] or ranks == (2, 3)  # the latter as a batched product
         case "pointwise" | "where":
             return alike and any(operand.shape == value.shape for operand in operands)
         case op:

@@ -345,6 +345,9 @@ def constants_of(work: Work, plan: Plan, used: set[str]) -> tuple[Constant, ...]
         add("BLOCK_R", plan.block_r, tuple(choices), why)
     if "APPLY_R" in used:
         add("APPLY_R", min(256 * plan.warps, plan.block_r), (), "elements per program that applies states")
+    if "TILE_R" in used:
+        add("TILE_X", plan.tile[0], (), "by TILE_R elements per program that applies states")
+        add("TILE_R", plan.tile[1], (), "")
     if "FINISH_X" in used:
         rows = max(2, min(plan.block_x, 2048 // plan.splits))
         add("FINISH_X", rows, (), "rows per program that joins parts")

@@ -39,6 +39,8 @@ class Plan:
     """Lanes beyond the row load nothing through an index: without that they all load what is at 0."""
     apart: bool = False
     """Of shared rows: joining their states is a kernel of its own, and so is applying them."""
+    tile: tuple[int, int] = (0, 0)
+    """Where states are applied in another order than that of the rows: the sides of the tile there."""
 
     @property
     def rows(self) -> bool:

@@ -19,9 +19,11 @@ from egg.expert.emit.triton.scalar import cheap
 from egg.expert.emit.triton.types import FLOAT8
 from egg.expert.graph import Graph, Node, Origin
 from egg.expert.parts import Group, Part, Target, Unfit, spelled, within_reach
+from egg.expert.patterns.loops.applying import applying_plans, other_order
 from egg.expert.patterns.loops.domain import anchored, domain_of
 from egg.expert.patterns.loops.pointwise import only_views, pointwise_domain
 from egg.expert.patterns.loops.tiles import MOST_SPLITS, constants_of, plan_of
+from egg.expert.patterns.loops.triton.applying import applied
 from egg.expert.patterns.loops.triton.selecting import check as check_order
 from egg.expert.patterns.loops.triton.splitting import left_by, split
 from egg.expert.patterns.loops.triton.strips import strips_of
@@ -64,7 +66,11 @@ def write(graph: Graph, group: Group, target: Target) -> Part:
     )
     work = Work(graph, group, domain, anchors)
     plan = plan_of(work, target)
-    if plan.mode == "split":
+    over = other_order(work, plan, target)
+    if over is not None:
+        plan, tiles = applying_plans(work, over, target)
+        kernels = [*split(work, plan)[:-1], applied(work, over, tiles)]
+    elif plan.mode == "split":
         kernels = split(work, plan)
     elif plan.mode == "pointwise":
         kernels = [_pointwise(work, plan)]
@@ -192,7 +198,9 @@ def _in_one(work: Work, plan: Plan) -> Writer:
 
 
 def _part(work: Work, plan: Plan, writers: list[Writer]) -> Part:
-    used = {name for writer in writers if writer.form not in ("none", "apply") for name in writer.constants()}
+    rowwise = [writer for writer in writers if writer.work is work]
+    used = {name for writer in rowwise if writer.form not in ("none", "apply") for name in writer.constants()}
+    used |= {"TILE_R"} if len(rowwise) < len(writers) else set()
     used |= {"APPLY_R" for writer in writers if writer.form == "apply"}
     used |= {"FINISH_X" for writer in writers if writer.form == "none" and "BLOCK_X" in writer.constants()}
     constants = constants_of(work, plan, used)
@@ -216,6 +224,8 @@ def _part(work: Work, plan: Plan, writers: list[Writer]) -> Part:
     for writer in writers:
         joining = {**names, "BLOCK_X": f"{prefix}_FINISH_X"} if writer.form == "none" else names
         joining = {**names, "BLOCK_R": f"{prefix}_APPLY_R"} if writer.form == "apply" else joining
+        if writer.work is not work:
+            joining = {**names, "BLOCK_X": f"{prefix}_TILE_X", "BLOCK_R": f"{prefix}_TILE_R"}
         kernel = writer.finished(_docstring(work, plan, writer), joining)
         code.launch(kernel, f"({writer.grid(joining)},)", {"num_warps": f"{prefix}_NUM_WARPS"})
     read = read_by(code.call)
@@ -250,7 +260,8 @@ def _allocations(work: Work, writers: list[Writer], names: dict[str, str]) -> li
         shape = f"{names['SPLITS']}, {rows}"
     for tensor, dtype in parts.items():
         call.append(f"{tensor} = torch.empty(({shape}), device={device}, dtype=torch.{dtype})")
-    for statistic in work.statistics.values() if any(writer.form == "apply" for writer in writers) else ():
+    applies = any(writer.form == "apply" or writer.work is not work for writer in writers)
+    for statistic in work.statistics.values() if applies else ():
         for part, dtype in zip(statistic.parts, statistic.types, strict=True):
             if part in statistic.row_parts:
                 made = f"torch.empty(({rows},), device={device}, dtype=torch.{dtype})"
@@ -311,6 +322,8 @@ def _word(node: Node) -> str:
 
 
 def _why(work: Work, plan: Plan, kernel: Writer) -> str:
+    if kernel.work is not work:
+        return "applies the states of rows, in tiles along operand and result"
     if kernel.form == "stretch" and kernel.outs:
         return "joins the states that programs gathered of a row, and applies them"
     if kernel.form == "strip" and work.domain.kept_size == ONE:

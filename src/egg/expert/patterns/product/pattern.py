@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from egg.core.bottleneck import Bottleneck, Limiter
 from egg.core.stage import Category
+from egg.expert.algebra.across import batch_dimensions, rows_of_one_matrix
 from egg.expert.cost import (
     Cost,
     Grades,
@@ -36,7 +37,22 @@ def operations(graph: Graph, node: Node) -> float:
 
 
 def _library_seconds(graph: Graph, node: Node, grade: str | None, machine: Machine) -> float:
-    return library_product_seconds(graph, node, operations(graph, node), "product", machine)
+    product = library_product_seconds(graph, node, operations(graph, node), "product", machine)
+    return product + _copying_seconds(graph, node, machine)
+
+
+COPIED, ADDED = 0.18, 0.36
+"""Of a pass's bandwidth: what PyTorch's copy of a transposed operand gets, and its addition of a bias."""
+
+
+def _copying_seconds(graph: Graph, node: Node, machine: Machine) -> float:
+    """What the library takes besides the product for an operand whose rows are not one matrix in memory: a
+    copy, and a pass for the bias."""
+    operand, matrix = (graph.value(str(name)) for name in node.inputs[:2])
+    if operand.rank < 3 or matrix.rank != 2 or rows_of_one_matrix(operand) or batch_dimensions(operand):
+        return 0.0
+    bias = 2.0 * graph.result(node).bytes / ADDED if len(node.inputs) > 2 and node.inputs[2] else 0.0
+    return (2.0 * operand.bytes / COPIED + bias) / machine.memory
 
 
 LONG, SHORT = 40.0, 6.0

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+from egg.expert.algebra.across import batch_dimensions, is_aligned
+from egg.expert.emit.keeping import KEEP
+from egg.expert.emit.layout import ALIGNED_WEIGHT
 from egg.expert.emit.spelling import Speller
-from egg.expert.graph import Node, Origin
+from egg.expert.graph import HALF, HELD, Node, Origin, Value
 from egg.expert.parts import spelled
-from egg.expert.sizes import ONE
+from egg.expert.sizes import ONE, Size
 
 
 def product_call(speller: Speller, node: Node) -> str:
-    """As ``linear`` where the second operand is a weight as PyTorch lays it out: libraries know that best."""
+    """As ``linear`` where the second operand is a weight as PyTorch lays it out: libraries know that best.
+
+    One matrix for a batch of others is spelled as a batched product: PyTorch would copy matrices that lie
+    transposed, or the result, to make one product of all.
+    """
     a, b, bias = (*node.inputs, None)[:3]
+    if (batched := _batched(speller, node)) is not None:
+        return f"{node.output} = {batched}"
     left, right = spelled(speller.graph, str(a)), spelled(speller.graph, str(b))
     if (matrix := _flat_parameter(speller, str(b))) is not None and (
         bias is None or speller.graph.value(bias).rank == 1
@@ -28,6 +37,35 @@ def product_call(speller: Speller, node: Node) -> str:
     if (function := _adding(speller, (str(a), str(b), bias))) is not None:
         return f"{node.output} = torch.{function}({added}, {left}, {right})"
     return f"{node.output} = torch.matmul({left}, {right}) + {added}"
+
+
+def _batched(speller: Speller, node: Node) -> str | None:
+    """The product of one matrix with each of a batch, where that is on the right, or is on the left and
+    transposed in memory."""
+    left, right, *others = (speller.graph.value(name) for name in node.inputs if name is not None)
+    if any(value.dtype != left.dtype for value in (right, *others)) or not left.floating:
+        return None
+    ranks = left.rank, right.rank
+    if ranks == (2, 3):
+        texts = [_repeated(speller, left, right.shape[0]), spelled(speller.graph, right.name)]
+    elif ranks == (3, 2) and batch_dimensions(left) == 1:
+        texts = [spelled(speller.graph, left.name), _repeated(speller, right, left.shape[0])]
+    else:
+        return None
+    if not others:
+        return f"torch.bmm({', '.join(texts)})"
+    return f"torch.baddbmm({spelled(speller.graph, others[0].name)}, {', '.join(texts)})"
+
+
+def _repeated(speller: Speller, matrix: Value, times: Size) -> str:
+    """A matrix for all of a batch, which lies in memory once."""
+    held = speller.transposed_parameter(matrix.name)
+    source = speller.graph.value(held) if held is not None else matrix
+    text = spelled(speller.graph, source.name)
+    if source.dtype in HALF and source.origin in HELD and not is_aligned(source.shape[1], source.dtype):
+        text = f"{KEEP}({ALIGNED_WEIGHT}, {text})"
+    text += ".t()" if held is not None else ""
+    return f"{text}.expand({speller.size(times)}, -1, -1)"
 
 
 def _adding(speller: Speller, names: tuple[str, str, str]) -> str | None:

@@ -100,14 +100,24 @@ def _mapped(kernel: State, node: Node, split: Split, index: Index, guards: tuple
 def _normed(
     kernel: State, node: Node, index: Index, guards: tuple[str, ...], x: str, state: tuple[str, ...]
 ) -> str:
-    eps = node.get("eps")
-    eps = 1.1920928955078125e-07 if eps is None else float(eps)
     squares = state[0] if node["kind"] == "rms" else state[2]
     length = kernel.length_of(node.outputs[0])
-    scale = _result(
-        kernel, node, lambda s: kernel.body.let("scale", f"tl.rsqrt({squares} / {length} + {eps!r})")
-    )
-    text = f"{x} * {scale}" if node["kind"] == "rms" else f"({x} - {state[1]}) * {scale}"
+    scale = _result(kernel, node, lambda s: kernel.body.let("scale", scale_text(node, squares, length)))
+    return normalised(kernel, node, index, guards, x, "" if node["kind"] == "rms" else state[1], scale)
+
+
+def scale_text(node: Node, squares: str, length: str) -> str:
+    """What a norm multiplies by: one over the root of a row's mean square."""
+    eps = node.get("eps")
+    eps = 1.1920928955078125e-07 if eps is None else float(eps)
+    return f"tl.rsqrt({squares} / {length} + {eps!r})"
+
+
+def normalised(
+    kernel: State, node: Node, index: Index, guards: tuple[str, ...], x: str, mean: str, scale: str
+) -> str:
+    """An element of a norm, from its operand and its row's numbers; without a mean for ``rms``."""
+    text = f"({x} - {mean}) * {scale}" if mean else f"{x} * {scale}"
     weight, bias = (*node.inputs[1:3], None, None)[:2]
     if weight is not None:
         text += f" * {_parameter(kernel, node, weight, index, guards)}"

@@ -23,7 +23,7 @@ from enum import StrEnum
 from egg.expert.cost import Machine
 from egg.expert.emit.keeping import MAKE_ONCE
 from egg.expert.graph import Graph, Origin, Value
-from egg.expert.parts import Group, Part, Setting, spelled
+from egg.expert.parts import Group, Part, Setting
 from egg.expert.patterns import PATTERNS
 from egg.expert.reading.held import input_values
 from egg.expert.writing.domain import written_inputs
@@ -228,9 +228,3 @@ def _copy_seconds(value: Value, gpu: Gpu) -> float:
 
 def _seconds(graph: Graph, group: Group, part: Part, machine: Machine) -> float:
     return PATTERNS[group.pattern].cost(graph, group, part, {}, machine).device
-
-
-def constants_of(graph: Graph) -> tuple[str, ...]:
-    """Tensors at ``self`` that are neither parameters nor buffers, as ``forward`` spells them."""
-    held = (name for name, value in graph.values.items() if value.origin is Origin.CONSTANT)
-    return tuple(spelled(graph, name) for name in held)

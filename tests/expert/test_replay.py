@@ -22,6 +22,7 @@ from egg.expert.graph import Node
 from egg.expert.moves import Recipe, Set, parsed
 from egg.expert.writing.replay import Estimate, estimated, obstacle
 from egg.expert.writing.replay_calls import recordable
+from egg.expert.writing.replay_results import placed
 from egg.hardware.gpus import resolve
 from tests.expert.captured import program
 
@@ -156,6 +157,39 @@ def test_a_short_call_may_pay_for_its_copies() -> None:
     assert not replace(short, device=1.1e-3, host=0.5e-3, copies=0.06e-3).worth_it, (
         "a long one hides the host"
     )
+
+
+def test_a_result_is_brought_into_its_layout_in_its_place() -> None:
+    statements = (
+        "a = nn.functional.conv2d(x, w).permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2)",
+        "b = torch.cumsum(x, 1).contiguous()",
+        "c = f(x).permute(0, 2, 3, 1).contiguous().permute(0, 2, 3, 1)",
+        "d = x.contiguous()",
+        "return a, b, c, d",
+    )
+    lines = [f"        {line}" for line in statements]
+    made = placed(lines, {})
+    assert made.written == {0, 1}, "c lies elsewhere in another order, and d may be x itself"
+    assert [line.strip() for line in made.lines if "into" in line] == [
+        "a = into[0].copy_(a) if into else a.permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2)",
+        "b = into[1].copy_(b) if into else b.contiguous()",
+    ]
+
+
+def test_convolutions_take_the_host_longer_than_other_calls() -> None:
+    seconds = []
+    for call in ("self.a(x)", "torch.kthvalue(x, 2).values"):
+        task = program(
+            f"torch.relu({call})",
+            "torch.randn(B, C, C, C).half()",
+            "self.a = nn.Conv2d(C, C, 3, bias=False).half()",
+            "B, C = 4, 32",
+        )
+        made = written(task, "without convolution")
+        estimate = estimated(made.structure.graph, parts_of(made), H200)
+        assert estimate.launches == 2
+        seconds.append(estimate.host)
+    assert seconds[0] > seconds[1]
 
 
 NESTED = program(

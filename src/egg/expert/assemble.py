@@ -76,7 +76,7 @@ def kernel_file(task: Task, graph: Graph, recipe: Recipe, gpu: Gpu) -> Written:
     replay = decided(structure.graph, parts, gpu, recipe.settings.get(SETTINGS, {}).get("replay"))
     planned = structure.graph
     values, symbols = {**graph.values, **planned.values}, {**graph.symbols, **planned.symbols}
-    known = replace(graph, values=values, symbols=symbols)
+    known = replace(graph, values=values, symbols=symbols, nodes=planned.nodes, results=planned.results)
     source = write_file(task, known, parts, title, replay)
     return Written(source, structure, replays=replay.replays and REPLAY in source)
 

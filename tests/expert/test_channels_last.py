@@ -237,3 +237,36 @@ def test_a_small_result_is_left_as_the_library_makes_it() -> None:
     assert "self.conv2.bias" in "".join(re.findall(r"conv2d\([^)]*\)", text))
     assert "into[0].copy_(conv_2) if into else conv_2.contiguous()" in text
     assert "def filled" not in text, "it is brought into its layout in its place"
+
+
+SHUFFLED = """
+self.conv1 = nn.Conv2d(c, out, 3, padding=1, bias={bias})
+self.conv2 = nn.Conv2d({inner}, c, 3, padding=1, bias=False)
+self.to(torch.float16)
+"""
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize(
+    ("shuffle", "inner"),
+    [
+        ("F.pixel_shuffle(y, 2)", "out // 4"),
+        ("F.pixel_unshuffle(y, 2)", "out * 4"),
+        ("y.unflatten(1, (2, -1)).transpose(1, 2).flatten(1, 2)", "out"),
+    ],
+    ids=["shuffle", "unshuffle", "channels"],
+)
+def test_views_between_convolutions_are_stored_with_the_channels_last(
+    shuffle: str, inner: str, bias: bool
+) -> None:
+    """By one kernel, with the bias where there is one: PyTorch copies nothing."""
+    given = "x = torch.randn(n, c, h, h, dtype=torch.float16)"
+    layers = SHUFFLED.format(bias=bias, inner=inner)
+    forward = f"y = self.conv1(x)\nreturn torch.relu(self.conv2({shuffle}))"
+    source = program(forward, given, layers, "c, out", n=8, c=32, out=64, h=48)
+    text = checked(source, Recipe().after(Without("convolution")), (2, 4, 6, 6), [4, 8])
+    body = text[text.index("class ModelNew") :]
+    assert body.count("conv2d(") == 2
+    assert "contiguous(memory_format" not in body
+    assert body.count(".reshape(") == 0
+    assert len(re.findall(r"\w+_kernel\[", body)) == 3, "the argument, between the convolutions, behind them"

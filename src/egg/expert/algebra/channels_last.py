@@ -14,7 +14,9 @@ what follows. So does a convolution whose windows do not overlap, transposed or 
 image as it was (:mod:`egg.expert.algebra.upsampled`).
 
 An argument that lies otherwise is turned by a kernel of ours, once for all that read it: PyTorch's copy
-between the two layouts reads or writes single elements, at a fraction of the bandwidth.
+between the two layouts reads or writes single elements, at a fraction of the bandwidth. So is what views make
+of a tensor, as a pixel shuffle, a channel shuffle or tokens put together to an image: the kernel that
+computes the tensor stores it in that order, and no pass is left for the views.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ FOLLOWING = frozenset({"pointwise", "where", "norm", "pool", "resample"})
 """Their results may lie as their operands do."""
 MOST_DIMENSIONS = 5
 LEAST_COPIED = 2**18
-"""Elements of an argument from which on a kernel turns it: a smaller copy costs its launch either way."""
+"""Elements of an operand from which on a kernel turns it: a smaller copy costs its launch either way."""
 LEAST_PASSED = 2**20
 """Elements of a result from which on a kernel adds its bias, or turns it."""
 
@@ -59,36 +61,39 @@ def channels_last(graph: Graph, left: Callable[[str], bool]) -> Graph:
 def _laid_out(graph: Graph, suited: Collection[str]) -> Graph:
     turned = _turned(graph, [graph.producers[name] for name in suited])
     values = {name: _laid(value) if name in turned else value for name, value in graph.values.items()}
-    return _arguments_turned(replace(graph, values=values), suited, turned)
+    return _operands_turned(replace(graph, values=values), suited, turned)
 
 
-def _arguments_turned(graph: Graph, suited: Collection[str], turned: Collection[str]) -> Graph:
-    """Copies of the arguments that convolutions read, with the channels last, for these and for what else
-    reads them to make something that lies so."""
+def _operands_turned(graph: Graph, suited: Collection[str], turned: Collection[str]) -> Graph:
+    """Copies with the channels last of the arguments and views that convolutions read, for these and for what
+    else reads them to make something that lies so."""
     read = dict.fromkeys(str(graph.producers[name].inputs[0]) for name in sorted(suited))
-    copied = [graph.value(name) for name in read if _is_to_be_copied(graph.value(name))]
+    copied = [name for name in read if _is_to_be_copied(graph, graph.value(name))]
     if not copied:
         return graph
-    values, nodes, named = dict(graph.values), list[Node](), dict[str, str]()
-    for value in copied:
-        name = underscored(f"{value.name}_last", values)
-        values[name] = replace(_laid(value), name=name, origin=Origin.NODE, path="")
-        nodes.append(Node("pointwise", (value.name,), (name,), {"fn": "cast", "scalars": ()}, "copy"))
-        named[value.name] = name
+    values, named, copies = dict(graph.values), dict[str, str](), dict[str, Node]()
+    for source in copied:
+        name = named[source] = underscored(f"{source}_last", values)
+        values[name] = replace(_laid(graph.value(source)), name=name, origin=Origin.NODE, path="")
+        copies[source] = Node("pointwise", (source,), (name,), {"fn": "cast", "scalars": ()}, "copy")
+    nodes = [node for source, node in copies.items() if graph.value(source).origin is Origin.INPUT]
     for node in graph.nodes:
         follows = node.op in FOLLOWING and node.outputs[0] in turned
         if follows or (node.outputs and node.outputs[0] in suited):
             rank = graph.value(node.outputs[0]).rank
             inputs = (n if n is None or graph.value(n).rank < rank else named.get(n, n) for n in node.inputs)
             node = node.with_inputs(*inputs)
-        nodes.append(node)
+        nodes += [node, *(copies[name] for name in node.outputs if name in copies)]
     return graph.rebuilt(tuple(nodes), values)
 
 
-def _is_to_be_copied(value: Value) -> bool:
+def _is_to_be_copied(graph: Graph, value: Value) -> bool:
+    """Whether it is an argument, or a view of something, that lies otherwise."""
+    node = graph.producer(value.name)
+    fixed = value.origin is Origin.INPUT if node is None else node.op == "view"
     positions = product(value.shape[2:]).value
     large = positions > 1 and value.shape[1].value > 1 and value.elements.value >= LEAST_COPIED
-    return value.origin is Origin.INPUT and value.rank >= 4 and large and not _lies_last(value)
+    return fixed and value.rank >= 4 and large and not _lies_last(value)
 
 
 def suits(graph: Graph, node: Node) -> bool:

@@ -21,10 +21,11 @@ from egg.expert.parts import spelled
 from egg.expert.writing.layout import laid_out
 from egg.expert.writing.slots import path_steps
 
-FEW_LOOKUPS = 16
-"""Attributes that a call may look up for the places of its weights one by one: some 0.4 microseconds each."""
 INDEX = 3
 """Attributes that take as long to look up as one index of a ``Sequential``."""
+FEW_LOOKUPS, SAVED = 16, 0.6
+"""Attributes that a call may look up for its weights one by one, at some 0.4 microseconds each; of more than
+that, the part that must be left where each way is gone once."""
 WEIGHTS = "weights"
 
 Tree: TypeAlias = "dict[str, Tree | None]"
@@ -36,12 +37,11 @@ def addresses_method(graph: Graph) -> list[str]:
     paths = dict.fromkeys(
         spelled(graph, name) for name, value in graph.values.items() if value.origin in HELD
     )
-    if sum(path.count(".") + INDEX * path.count("[") for path in paths) <= FEW_LOOKUPS:
+    tree, alone = _tree(paths), sum(path.count(".") + INDEX * path.count("[") for path in paths)
+    if alone <= FEW_LOOKUPS or _lookups(tree) > SAVED * alone:
         body = f"return [{', '.join(f'{path}.data_ptr()' for path in paths)}]"
     else:
-        body = "\n".join(
-            (*_Way().listed(_tree(paths)), f"return [weight.data_ptr() for weight in {WEIGHTS}]")
-        )
+        body = "\n".join((*_Way().listed(tree), f"return [weight.data_ptr() for weight in {WEIGHTS}]"))
     doc = '"""Where the weights lie: a graph is good for these places only."""'
     return ["    def addresses(self):", f"        {doc}", *laid_out(body, 8)]
 
@@ -58,6 +58,12 @@ def _tree(paths: Sequence[str] | dict[str, None]) -> Tree:
             place = below
         place[last] = None
     return tree
+
+
+def _lookups(tree: Tree) -> int:
+    """What each layer and weight is looked up for once, a container unpacked like an attribute."""
+    below = sum(_lookups(tree) for tree in tree.values() if tree is not None)
+    return below + sum(step.startswith(".") for step in tree) + any(step.startswith("[") for step in tree)
 
 
 class _Way:

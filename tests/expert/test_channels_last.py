@@ -12,7 +12,7 @@ from egg.core.source import Task
 from egg.expert.algebra.channels_last import channels_last
 from egg.expert.assemble import graph_of, kernel_file
 from egg.expert.cost import Machine
-from egg.expert.moves import Recipe, Without
+from egg.expert.moves import Recipe, Set, Without
 from egg.expert.patterns.convolution.cost import library_seconds
 from egg.expert.reading.capture import capture_once
 from egg.hardware.gpus import resolve
@@ -202,3 +202,71 @@ def test_a_kernel_turns_an_argument_once_for_all_convolutions():
     assert "contiguous(memory_format" not in body, "PyTorch copies nothing"
     assert body.count("x_last = torch.empty_strided(") == 1
     assert len(re.findall(r"conv2d\(", body)) == 2, "a convolution of one tap is a product of what was turned"
+
+
+RETURNED = """
+self.conv1 = nn.Conv2d(c, out, 3, padding=1)
+self.conv2 = nn.Conv2d(out, c, 3, padding=1, bias={bias})
+self.to(torch.float16)
+"""
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_a_kernel_turns_a_result_and_adds_its_bias(bias: bool) -> None:
+    """Into the memory that a recorded graph has for the result: nothing is copied."""
+    given = "x = torch.randn(n, c, h, h, dtype=torch.float16)"
+    forward, layers = "return self.conv2(torch.relu(self.conv1(x)))", RETURNED.format(bias=bias)
+    source = program(forward, given, layers, "c, out", n=8, c=64, out=128, h=48)
+    recipe = Recipe().after(Without("convolution"), Set("file", "replay", True))
+    text = checked(source, recipe, (2, 4, 6, 6), [4, 6])
+    body = text[text.index("def launches") :]
+    assert body.count("conv2d(") == 2
+    assert "bias" not in "".join(re.findall(r"conv2d\([^)]*\)", body))
+    turned = re.findall(r"(?<!permute\(0, 2, 3, 1\))\.contiguous\(", body)
+    assert not turned, "PyTorch copies nothing"
+    assert "into[0]" in body
+    assert "def filled" not in text, "every result is written in its place"
+
+
+def test_a_small_result_is_left_as_the_library_makes_it() -> None:
+    given = "x = torch.randn(n, c, h, h, dtype=torch.float16)"
+    forward, layers = "return self.conv2(torch.relu(self.conv1(x)))", RETURNED.format(bias=True)
+    source = program(forward, given, layers, "c, out", n=8, c=64, out=128, h=16)
+    recipe = Recipe().after(Without("convolution"), Set("file", "replay", True))
+    text = checked(source, recipe, (2, 4, 6, 6), [4, 6])
+    assert "self.conv2.bias" in "".join(re.findall(r"conv2d\([^)]*\)", text))
+    assert "into[0].copy_(conv_2) if into else conv_2.contiguous()" in text
+    assert "def filled" not in text, "it is brought into its layout in its place"
+
+
+SHUFFLED = """
+self.conv1 = nn.Conv2d(c, out, 3, padding=1, bias={bias})
+self.conv2 = nn.Conv2d({inner}, c, 3, padding=1, bias=False)
+self.to(torch.float16)
+"""
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize(
+    ("shuffle", "inner"),
+    [
+        ("F.pixel_shuffle(y, 2)", "out // 4"),
+        ("F.pixel_unshuffle(y, 2)", "out * 4"),
+        ("y.unflatten(1, (2, -1)).transpose(1, 2).flatten(1, 2)", "out"),
+    ],
+    ids=["shuffle", "unshuffle", "channels"],
+)
+def test_views_between_convolutions_are_stored_with_the_channels_last(
+    shuffle: str, inner: str, bias: bool
+) -> None:
+    """By one kernel, with the bias where there is one: PyTorch copies nothing."""
+    given = "x = torch.randn(n, c, h, h, dtype=torch.float16)"
+    layers = SHUFFLED.format(bias=bias, inner=inner)
+    forward = f"y = self.conv1(x)\nreturn torch.relu(self.conv2({shuffle}))"
+    source = program(forward, given, layers, "c, out", n=8, c=32, out=64, h=48)
+    text = checked(source, Recipe().after(Without("convolution")), (2, 4, 6, 6), [4, 8])
+    body = text[text.index("class ModelNew") :]
+    assert body.count("conv2d(") == 2
+    assert "contiguous(memory_format" not in body
+    assert body.count(".reshape(") == 0
+    assert len(re.findall(r"\w+_kernel\[", body)) == 3, "the argument, between the convolutions, behind them"

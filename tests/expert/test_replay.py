@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from torch import nn
+from torch.nn.utils import parametrize
 
 from egg.core.policy import LibraryCalls
 from egg.core.source import Task
@@ -18,6 +22,7 @@ from egg.expert.graph import Node
 from egg.expert.moves import Recipe, Set, parsed
 from egg.expert.writing.replay import Estimate, estimated, obstacle
 from egg.expert.writing.replay_calls import recordable
+from egg.expert.writing.replay_results import placed
 from egg.hardware.gpus import resolve
 from tests.expert.captured import program
 
@@ -152,6 +157,108 @@ def test_a_short_call_may_pay_for_its_copies() -> None:
     assert not replace(short, device=1.1e-3, host=0.5e-3, copies=0.06e-3).worth_it, (
         "a long one hides the host"
     )
+
+
+def test_a_result_is_brought_into_its_layout_in_its_place() -> None:
+    statements = (
+        "a = nn.functional.conv2d(x, w).permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2)",
+        "b = torch.cumsum(x, 1).contiguous()",
+        "c = f(x).permute(0, 2, 3, 1).contiguous().permute(0, 2, 3, 1)",
+        "d = x.contiguous()",
+        "return a, b, c, d",
+    )
+    lines = [f"        {line}" for line in statements]
+    made = placed(lines, {})
+    assert made.written == {0, 1}, "c lies elsewhere in another order, and d may be x itself"
+    assert [line.strip() for line in made.lines if "into" in line] == [
+        "a = into[0].copy_(a) if into else a.permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2)",
+        "b = into[1].copy_(b) if into else b.contiguous()",
+    ]
+
+
+def test_convolutions_take_the_host_longer_than_other_calls() -> None:
+    seconds = []
+    for call in ("self.a(x)", "torch.kthvalue(x, 2).values"):
+        task = program(
+            f"torch.relu({call})",
+            "torch.randn(B, C, C, C).half()",
+            "self.a = nn.Conv2d(C, C, 3, bias=False).half()",
+            "B, C = 4, 32",
+        )
+        made = written(task, "without convolution")
+        estimate = estimated(made.structure.graph, parts_of(made), H200)
+        assert estimate.launches == 2
+        seconds.append(estimate.host)
+    assert seconds[0] > seconds[1]
+
+
+NESTED = program(
+    "for block in self.blocks:\n            x = block(x)\n        return x + self.shift",
+    "torch.randn(B, C)",
+    "self.blocks = nn.Sequential(*[nn.Sequential(nn.Linear(C, C), nn.Tanh()) for _ in range(4)]); "
+    "self.register_buffer('shift', torch.randn(C))",
+    "B, C = 16, 64",
+)
+
+
+def rebound(model: Any) -> None:
+    model.blocks[2][0].weight = nn.Parameter(torch.zeros(64, 64))
+
+
+def moved(model: Any) -> None:
+    model.blocks[0][0].bias.data = torch.zeros(64)
+
+
+def replaced(model: Any) -> None:
+    model.blocks[1] = nn.Sequential(nn.Linear(64, 64), nn.Tanh())
+
+
+def assigned(model: Any) -> None:
+    model.load_state_dict({k: v.clone() for k, v in model.state_dict().items()}, assign=True)
+
+
+def shifted(model: Any) -> None:
+    model.shift = torch.zeros(64)
+
+
+def computed(model: Any) -> None:
+    parametrize.register_parametrization(model.blocks[3][0], "weight", nn.Identity())
+    model.blocks[3][0].parametrizations.weight.original.data = torch.zeros(64, 64)
+
+
+@pytest.mark.parametrize("change", [rebound, moved, replaced, assigned, shifted, computed])
+def test_whatever_gives_weights_another_place_is_seen(change: Callable[[Any], None], tmp_path: Path) -> None:
+    source = written(NESTED).source
+    assert replays(source)
+    assert not list(findings(source, LibraryCalls.ALLOW))
+    model = loaded(source, tmp_path).ModelNew()
+    before = model.addresses()
+    assert set(before) == places(model)
+    assert model.addresses() == before
+    change(model)
+    assert model.addresses() != before
+    assert set(model.addresses()) == places(model)
+
+
+def places(model: nn.Module) -> set[int]:
+    return {tensor.data_ptr() for tensor in (*model.parameters(), *model.buffers())}
+
+
+def test_layers_that_differ_in_their_weights_are_all_gone_to(tmp_path: Path) -> None:
+    """Some without a bias, one that is a container, one with two ways into it, one that is not used."""
+    layers = (
+        "self.first = nn.Sequential(nn.Linear(C, C), nn.Linear(C, C), nn.Linear(C, C, bias=False), "
+        "nn.Tanh(), nn.Sequential(nn.Linear(C, C), nn.Linear(C, C, bias=False))); "
+        "self.second = nn.ModuleDict({'up': nn.ModuleList([self.first[0], nn.LayerNorm(C)])}); "
+        "self.unused = nn.Linear(C, C); self.gain = nn.Parameter(torch.ones(C))"
+    )
+    forward = "self.second['up'][1](self.second['up'][0](self.first(x))) * self.gain"
+    source = written(
+        program(forward, "torch.randn(B, C)", layers, "B, C = 16, 64"), "set file replay True"
+    ).source
+    model = loaded(source, tmp_path).ModelNew()
+    del model.unused
+    assert sorted(model.addresses()) == sorted(places(model))
 
 
 def kept(model: Any) -> int:

@@ -17,7 +17,7 @@ from egg.expert.algebra.mask_layout import masks_by_key
 from egg.expert.algebra.simplify import simplify
 from egg.expert.fusion.choices import Choices, Structure
 from egg.expert.fusion.structure import structured
-from egg.expert.graph import Graph
+from egg.expert.graph import Graph, Node
 from egg.expert.moves import Recipe
 from egg.expert.parts import Constant, Part, Target, Unfit
 from egg.expert.patterns import PATTERNS
@@ -68,7 +68,8 @@ def graph_of(task: Task) -> Graph:
 def kernel_file(task: Task, graph: Graph, recipe: Recipe, gpu: Gpu) -> Written:
     """The file that ``recipe`` makes of the program."""
     choices = Choices(recipe.without, recipe.alone, recipe.settings, recipe.grades, recipe.left, recipe.apart)
-    structure = structured(in_library_layouts(graph, recipe), Target(gpu), choices=choices)
+    laid = in_library_layouts(graph, recipe)
+    structure = structured(laid, Target(gpu), choices=choices)
     if not structure.kernels:
         raise NothingToWrite(f"no pattern covers {', '.join(structure.left_to_pytorch)}")
     written = zip(structure.groups, structure.parts, strict=True)
@@ -77,7 +78,8 @@ def kernel_file(task: Task, graph: Graph, recipe: Recipe, gpu: Gpu) -> Written:
     replay = decided(structure.graph, parts, gpu, recipe.settings.get(SETTINGS, {}).get("replay"))
     planned = structure.graph
     values, symbols = {**graph.values, **planned.values}, {**graph.symbols, **planned.symbols}
-    known = replace(graph, values=values, symbols=symbols)
+    nodes = (*graph.nodes, *_made_behind(graph, laid))
+    known = replace(graph, values=values, symbols=symbols, nodes=nodes, results=laid.results)
     source = write_file(task, known, parts, title, replay)
     return Written(source, structure, replays=replay.replays and REPLAY in source)
 
@@ -93,6 +95,16 @@ def in_library_layouts(graph: Graph, recipe: Recipe) -> Graph:
     graph = products_across(channels_last(graph, left("conv")), left("matmul"))
     graph = masks_by_key(graph)
     return grouped_heads.by_the_library(graph, left("attention"))
+
+
+def _made_behind(graph: Graph, laid: Graph) -> list[Node]:
+    """The nodes that make results which only the program in library layouts has."""
+    nodes, wanted = list[Node](), {name for name in laid.results if name not in graph.values}
+    for node in reversed(laid.nodes):
+        if wanted.intersection(node.outputs):
+            nodes.insert(0, node)
+            wanted |= {name for name in node.inputs if name is not None and name not in graph.values}
+    return nodes
 
 
 def _swept(group: str, part: Part, opened: Mapping[str, tuple[int, ...]]) -> Part:

@@ -4,7 +4,8 @@ A library's 16-bit convolutions run on tensors with the channels last. Handed an
 operands around and its result back, or takes a slower algorithm. So what such a convolution reads and makes
 lies with the channels last, and so does whatever stands between two of them: norms, pointwise operators and
 pools follow. Arguments and results stay as the caller has them, and what reads or makes one of those turns it
-on the way. A bias is added by what follows: the library would pass over the whole result once more for it.
+on the way. A bias is added by what follows: the library would pass over the whole result once more for it,
+at a fraction of the bandwidth.
 
 With the channels last, a convolution of one tap is a product of the positions with the weight, which is what
 it becomes wherever its operand and result lie so: the library's products are as fast, and ours take along
@@ -14,7 +15,9 @@ it is a product over the channels of each image (:mod:`egg.expert.algebra.across
 that was doubled before is computed on the image as it was (:mod:`egg.expert.algebra.upsampled`).
 
 An argument that lies otherwise is turned by a kernel of ours, once for all that read it: PyTorch's copy
-between the two layouts reads or writes single elements, at a fraction of the bandwidth.
+between the two layouts reads or writes single elements, at a fraction of the bandwidth. So is what views make
+of a tensor, as a pixel shuffle, a channel shuffle or tokens put together to an image: the kernel that
+computes the tensor stores it in that order, and no pass is left for the views.
 """
 
 from __future__ import annotations
@@ -33,7 +36,9 @@ FOLLOWING = frozenset({"pointwise", "where", "norm", "pool", "resample"})
 """Their results may lie as their operands do."""
 MOST_DIMENSIONS = 5
 LEAST_COPIED = 2**18
-"""Elements of an argument from which on a kernel turns it: a smaller copy costs its launch either way."""
+"""Elements of an operand from which on a kernel turns it: a smaller copy costs its launch either way."""
+LEAST_PASSED = 2**20
+"""Elements of a result from which on a kernel adds its bias, or turns it."""
 
 
 def channels_last(graph: Graph, left: Callable[[str], bool]) -> Graph:
@@ -53,7 +58,7 @@ def channels_last(graph: Graph, left: Callable[[str], bool]) -> Graph:
     blocks = {
         name for name in lying - single if _is_disjoint(graph, name) and not _copied(graph, name, called)
     }
-    graph = _without_biases(graph, called - single - blocks)
+    graph = _with_passes(graph, called - single - blocks)
     graph = _as_products(graph, single) if single else graph
     return blocks_as_products(graph, blocks) if blocks else graph
 
@@ -61,36 +66,39 @@ def channels_last(graph: Graph, left: Callable[[str], bool]) -> Graph:
 def _laid_out(graph: Graph, suited: Collection[str]) -> Graph:
     turned = _turned(graph, [graph.producers[name] for name in suited])
     values = {name: _laid(value) if name in turned else value for name, value in graph.values.items()}
-    return _arguments_turned(replace(graph, values=values), suited, turned)
+    return _operands_turned(replace(graph, values=values), suited, turned)
 
 
-def _arguments_turned(graph: Graph, suited: Collection[str], turned: Collection[str]) -> Graph:
-    """Copies of the arguments that convolutions read, with the channels last, for these and for what else
-    reads them to make something that lies so."""
+def _operands_turned(graph: Graph, suited: Collection[str], turned: Collection[str]) -> Graph:
+    """Copies with the channels last of the arguments and views that convolutions read, for these and for what
+    else reads them to make something that lies so."""
     read = dict.fromkeys(str(graph.producers[name].inputs[0]) for name in sorted(suited))
-    copied = [graph.value(name) for name in read if _is_to_be_copied(graph.value(name))]
+    copied = [name for name in read if _is_to_be_copied(graph, graph.value(name))]
     if not copied:
         return graph
-    values, nodes, named = dict(graph.values), list[Node](), dict[str, str]()
-    for value in copied:
-        name = underscored(f"{value.name}_last", values)
-        values[name] = replace(_laid(value), name=name, origin=Origin.NODE, path="")
-        nodes.append(Node("pointwise", (value.name,), (name,), {"fn": "cast", "scalars": ()}, "copy"))
-        named[value.name] = name
+    values, named, copies = dict(graph.values), dict[str, str](), dict[str, Node]()
+    for source in copied:
+        name = named[source] = underscored(f"{source}_last", values)
+        values[name] = replace(_laid(graph.value(source)), name=name, origin=Origin.NODE, path="")
+        copies[source] = Node("pointwise", (source,), (name,), {"fn": "cast", "scalars": ()}, "copy")
+    nodes = [node for source, node in copies.items() if graph.value(source).origin is Origin.INPUT]
     for node in graph.nodes:
         follows = node.op in FOLLOWING and node.outputs[0] in turned
         if follows or (node.outputs and node.outputs[0] in suited):
             rank = graph.value(node.outputs[0]).rank
             inputs = (n if n is None or graph.value(n).rank < rank else named.get(n, n) for n in node.inputs)
             node = node.with_inputs(*inputs)
-        nodes.append(node)
+        nodes += [node, *(copies[name] for name in node.outputs if name in copies)]
     return graph.rebuilt(tuple(nodes), values)
 
 
-def _is_to_be_copied(value: Value) -> bool:
+def _is_to_be_copied(graph: Graph, value: Value) -> bool:
+    """Whether it is an argument, or a view of something, that lies otherwise."""
+    node = graph.producer(value.name)
+    fixed = value.origin is Origin.INPUT if node is None else node.op == "view"
     positions = product(value.shape[2:]).value
     large = positions > 1 and value.shape[1].value > 1 and value.elements.value >= LEAST_COPIED
-    return value.origin is Origin.INPUT and value.rank >= 4 and large and not _lies_last(value)
+    return fixed and value.rank >= 4 and large and not _lies_last(value)
 
 
 def suits(graph: Graph, node: Node) -> bool:
@@ -152,38 +160,62 @@ def _free(graph: Graph, name: str) -> bool:
     return dense and name not in graph.results and product(value.shape[2:]).value > 1
 
 
-# -- biases --------------------------------------------------------------------------------------------
+# -- what a pass behind a convolution does -----------------------------------------------------------
 
 
-def _without_biases(graph: Graph, convolutions: Collection[str]) -> Graph:
-    """A bias as an addition of its own. A convolution whose result is returned keeps it: there is no pass
-    behind it that could add it."""
-    apart = {
-        name
-        for name in convolutions
-        if len(graph.producers[name].inputs) > 2
-        and graph.producers[name].inputs[2] is not None
-        and name not in graph.results
-    }
+def _with_passes(graph: Graph, convolutions: Collection[str]) -> Graph:
+    """A bias as an addition of its own, and the turn of a result that the caller wants otherwise as a copy.
+
+    What follows takes an addition along. Behind a convolution whose result is returned a pass of its own
+    does both: it reads and writes at the memory's bandwidth, which PyTorch's pass for a bias and its copy
+    between two layouts do not, and a recorded graph writes the result where the caller keeps it. A small
+    result costs the launch either way.
+    """
     values, nodes, renamed = dict(graph.values), list[Node](), dict[str, str]()
     for node in graph.nodes:
         inputs = tuple(None if name is None else renamed.get(name, name) for name in node.inputs)
         node = node.with_inputs(*inputs)
-        if node.op != "conv" or node.output not in apart:
+        if node.op != "conv" or node.output not in convolutions or not _has_pass(graph, node):
             nodes.append(node)
             continue
-        made, bias = graph.result(node), graph.value(str(node.inputs[2]))
-        spread, added = (underscored(f"{made.name}_{stem}", values) for stem in ("bias", "biased"))
-        shape = (*bias.shape, *(Size(1) for _ in made.shape[2:]))
-        values[spread] = Value(spread, shape, bias.dtype, contiguous_stride(shape))
-        values[added] = replace(made, name=added)
-        renamed[made.name] = added
-        nodes += [
-            node.with_inputs(*node.inputs[:2]),
-            Node("view", (bias.name,), (spread,), {"how": "reshape"}, "reshape"),
-            Node("pointwise", (made.name, spread), (added,), {"fn": "add", "scalars": ()}, "add"),
-        ]
-    return graph.rebuilt(tuple(nodes), values) if apart else graph
+        made = graph.result(node)
+        values[made.name] = _laid(made) if _is_to_be_turned(graph, node) else made
+        passed = underscored(f"{made.name}_{'biased' if _has_bias(node) else 'turned'}", values)
+        values[passed] = replace(made, name=passed)
+        renamed[made.name] = passed
+        nodes += [node.with_inputs(*node.inputs[:2]), *_pass(graph, node, passed, values)]
+    results = tuple(renamed.get(str(name), name) for name in graph.results)
+    return replace(graph, nodes=tuple(nodes), values=values, results=results) if renamed else graph
+
+
+def _pass(graph: Graph, node: Node, passed: str, values: dict[str, Value]) -> list[Node]:
+    if not _has_bias(node):
+        return [Node("pointwise", (node.output,), (passed,), {"fn": "cast", "scalars": ()}, "copy")]
+    bias = graph.value(str(node.inputs[2]))
+    spread = underscored(f"{node.output}_bias", values)
+    shape = (*bias.shape, *(Size(1) for _ in graph.result(node).shape[2:]))
+    values[spread] = Value(spread, shape, bias.dtype, contiguous_stride(shape))
+    return [
+        Node("view", (bias.name,), (spread,), {"how": "reshape"}, "reshape"),
+        Node("pointwise", (node.output, spread), (passed,), {"fn": "add", "scalars": ()}, "add"),
+    ]
+
+
+def _has_pass(graph: Graph, node: Node) -> bool:
+    if node.output not in graph.results:
+        return _has_bias(node)
+    large = graph.result(node).elements.value >= LEAST_PASSED
+    return large and (_has_bias(node) or _is_to_be_turned(graph, node))
+
+
+def _has_bias(node: Node) -> bool:
+    return len(node.inputs) > 2 and node.inputs[2] is not None
+
+
+def _is_to_be_turned(graph: Graph, node: Node) -> bool:
+    """Whether the library makes a result with the channels last that is returned otherwise."""
+    x, made = graph.value(str(node.inputs[0])), graph.result(node)
+    return made.name in graph.results and made.contiguous and not x.contiguous and not _lies_last(made)
 
 
 # -- one tap -------------------------------------------------------------------------------------------

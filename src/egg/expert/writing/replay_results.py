@@ -9,7 +9,9 @@ come a second time get a graph of their own; memory that is still held is by con
 
 ``launches`` therefore takes the results to write as an argument ``into``. Where a result is memory that the
 method, or a function that it calls, allocates itself, that memory is the caller's; so is the result of a
-matrix product of the library. Other results (views, other calls) are copied, as the last nodes of the graph.
+matrix product of the library. A result that is brought into its layout behind a call is copied there from
+what the call made, instead of being turned first and copied then. Other results (views, other calls) are
+copied, as the last nodes of the graph.
 """
 
 from __future__ import annotations
@@ -60,23 +62,30 @@ def placed(lines: Sequence[str], helpers: Mapping[str, str]) -> Placed:
         statement, given = _made(body, name, f"{into}[{order}]")
         if statement is None or any(statement is known for known, _ in found.values()):
             continue
-        value = _in_place(statement.value, text, changed, into, given)
-        if value is not None:
-            found[order] = statement, f"{ast.unparse(statement.targets[0])} = {value}"
+        new = _in_place(statement, text, changed, into, given)
+        if new is not None:
+            found[order] = statement, new
     for statement, new in sorted(found.values(), key=lambda item: -item[0].lineno):
         rows[statement.lineno - 1 : statement.end_lineno] = laid_out(new, INDENT)
     return Placed(tuple(rows), changed, into, frozenset(found))
 
 
 def copied_results(graph: Graph, parts: Parts) -> list[str]:
-    """The results that a graph has to copy, as far as the groups that make them show."""
+    """The results that a graph has to copy, as far as the groups that make them show.
+
+    A conversion to the plain layout is one that the program makes in any case. Between two permutations it is
+    most often only asked for to be certain, and moves nothing (:mod:`egg.expert.patterns.library.layout`).
+    """
     helpers = {name: text for _, part in parts for name, text in part.helpers.items()}
     text = "\n".join(line for _, part in parts for line in part.call)
     body = ast.parse(text).body
 
     def copied(name: str) -> bool:
         statement, _ = _made(body, name, INTO)
-        return statement is None or _in_place(statement.value, text, dict(helpers), INTO, INTO) is None
+        if statement is None or _in_place(statement, text, dict(helpers), INTO, INTO) is None:
+            return True
+        made = _brought_from(statement.value)
+        return made is not None and ast.unparse(statement.value) != f"{ast.unparse(made)}.contiguous()"
 
     return [name for name in map(str, graph.results) if copied(name)]
 
@@ -155,23 +164,65 @@ def _shape(value: ast.expr) -> str | None:
     return None
 
 
-def _in_place(value: ast.expr, text: str, helpers: dict[str, str], into: str, given: str) -> str | None:
-    """The expression of a result that lies in ``given`` where ``into`` is; a function it calls is changed."""
+def _in_place(statement: ast.Assign, text: str, helpers: dict[str, str], into: str, given: str) -> str | None:
+    """The statement of a result that lies in ``given`` where ``into`` is; a function it calls is changed."""
+    value, name = statement.value, ast.unparse(statement.targets[0])
     if not isinstance(value, ast.Call) or any(word.arg == "out" for word in value.keywords):
         return None
-    source = " ".join((ast.get_source_segment(text, value) or "").split())
+    source = _row(text, value)
     called = ast.unparse(value.func)
+    if (made := _brought_from(value)) is not None:
+        row = _row(text, made)
+        request = f"{name}{source.removeprefix(row)}"
+        return f"{name} = {_joined(row)}\n{name} = {given}.copy_({name}) if {into} else {request}"
     if called in ALLOCATED:
         cleared = f"{given}.zero_()" if called == "torch.zeros" else given
-        return f"{cleared} if {into} else {_joined(source)}"
+        return f"{name} = {cleared} if {into} else {_joined(source)}"
     if called in WITH_OUT and len(value.args) == 2 and not value.keywords:
-        return f"{_joined(source)[:-1]}, out={into} and {given})"
+        return f"{name} = {_joined(source)[:-1]}, out={into} and {given})"
     if called in helpers:
         helper = _taking(helpers[called])
         if helper is not None:
             helpers[called], argument = helper
-            return f"{_joined(source)[:-1]}, {argument}={into} and {given})"
+            return f"{name} = {_joined(source)[:-1]}, {argument}={into} and {given})"
     return None
+
+
+def _row(text: str, value: ast.expr) -> str:
+    """The source of an expression on one line."""
+    return " ".join((ast.get_source_segment(text, value) or "").split())
+
+
+def _brought_from(value: ast.expr) -> ast.Call | None:
+    """The call whose result an expression brings into another layout: a copy, or one between a permutation
+    and its inverse."""
+    source = _method(value, "contiguous")
+    if source is not None:
+        return source if isinstance(source, ast.Call) else None
+    for method in ("permute", "transpose"):
+        inner = _method(_method(value, method), "contiguous")
+        source = _method(inner, method)
+        if isinstance(source, ast.Call) and _undone(method, _numbers(inner), _numbers(value)):
+            return source
+    return None
+
+
+def _method(value: ast.expr | None, name: str) -> ast.expr | None:
+    """What a method of that name is called of, by numbers alone."""
+    match value:
+        case ast.Call(func=ast.Attribute(value=source, attr=attr), args=args, keywords=[]) if attr == name:
+            return source if all(isinstance(arg, ast.Constant) for arg in args) else None
+    return None
+
+
+def _numbers(value: ast.expr | None) -> list[int]:
+    assert isinstance(value, ast.Call)
+    return [int(ast.literal_eval(arg)) for arg in value.args]
+
+
+def _undone(method: str, first: list[int], last: list[int]) -> bool:
+    """Whether two permutations, one behind the other, leave the dimensions as they are."""
+    return first == last if method == "transpose" else [first[dim] for dim in last] == sorted(first)
 
 
 def _joined(source: str) -> str:

@@ -3,8 +3,9 @@
 A graph holds addresses, not values. Callers hand over inputs in the same few places again and again, and
 PyTorch's allocator gives results the same few places (:mod:`egg.expert.writing.replay_results`). So a graph
 is recorded for places of inputs and results that come a second time. Weights are read in place, and all
-graphs are made anew when one of them lies elsewhere. What a graph has no address for is part of what it is
-found by: shapes and strides, numbers among the arguments, numbers at ``self``.
+graphs are made anew when one of them lies elsewhere (:mod:`egg.expert.writing.replay_weights`). What a graph
+has no address for is part of what it is found by: shapes and strides, numbers among the arguments, numbers at
+``self``.
 
 Places that are new, or more than are kept, are served in one of two ways (:class:`Elsewhere`): the launches
 are made one by one, or, where that takes longer than copies, inputs are copied to where one graph reads them
@@ -20,23 +21,19 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from egg.expert.graph import Graph, Origin
+from egg.expert.graph import Graph
 from egg.expert.nesting import PLAIN, places, whole_text
-from egg.expert.parts import spelled
 from egg.expert.reading.held import input_values
-from egg.expert.writing.breaking import LIMIT
 from egg.expert.writing.constructor import Constructor
 from egg.expert.writing.domain import follows_inputs
 from egg.expert.writing.layout import laid_out
-from egg.expert.writing.replay import Elsewhere, constants_of
+from egg.expert.writing.replay import Elsewhere
 from egg.expert.writing.replay_results import Placed, with_argument
+from egg.expert.writing.replay_weights import addresses_method
 
 OWN_NAMES = ("launches", "recording", "addresses", "recorded_for", "recorded", "missed",
-             "copying", "copied", "filled", "layers_with")  # fmt: skip
+             "copying", "copied", "filled")  # fmt: skip
 """Attributes of the class; a task that has one of them itself is not replayed."""
-MANY = 48
-"""Tensors at ``self`` beyond which they are found layer by layer: an attribute of a module takes a third of a
-microsecond, and a path has several."""
 SIGNATURES, GRAPHS, MISSES = 16, 32, 256
 """Signatures of calls that are kept, graphs of each, and calls without a graph until its graphs are dropped:
 a caller who has moved on."""
@@ -86,9 +83,8 @@ def replaying(
     if call.arguments[: len(call.tensors)] != call.tensors:
         elsewhere = Elsewhere.LAUNCHED
     plain = re.sub(r"\bforward\b", "launches", with_argument(header, f"{launches.into}=None"), count=1)
-    many, addresses = _addresses(graph)
     copying, mixed = elsewhere is Elsewhere.COPIED, len(launches.written) < len(graph.results)
-    kept = ["recorded_for", *["copying"] * copying, *["layers_with"] * many]
+    kept = ["recorded_for", *["copying"] * copying]
     return [
         *(f"    {name} = None" for name in kept),
         "    recorded = {}",
@@ -103,7 +99,7 @@ def replaying(
         "",
         *(_FILLING.format(into=launches.into, row=_row(graph, "made")).split("\n") if mixed else []),
         *(_copying(graph, launches).split("\n") if copying else []),
-        *addresses,
+        *addresses_method(graph),
         "",
         *laid_out(plain, 4),
         *launches.lines,
@@ -256,51 +252,3 @@ _COPYING = '''\
         for result, own in zip(results, made):
             result.copy_(own)
 '''
-
-
-# -- addresses -----------------------------------------------------------------------------------------
-
-
-def _addresses(graph: Graph) -> tuple[bool, list[str]]:
-    """Whether there are many tensors at ``self``, and the method that tells where they all lie."""
-    held = [value.path for value in graph.values.values() if value.origin is Origin.PARAMETER]
-    names = list(dict.fromkeys(path.rsplit(".", 1)[-1] for path in held))
-    others = constants_of(graph)
-    if len(held) <= MANY or not all(name.isidentifier() for name in names):
-        own = (spelled(graph, name) for name, v in graph.values.items() if v.origin is Origin.PARAMETER)
-        tensors = list(dict.fromkeys((*own, *others)))
-        doc = "Where the weights lie: a graph is good for these places only."
-        body = laid_out(f"return [{', '.join(f'{tensor}.data_ptr()' for tensor in tensors)}]", 8)
-        return False, ["    def addresses(self):", f'        """{doc}"""', *body]
-    kept = [
-        line
-        for n in names
-        for line in _item(f'"{n}": [', f'm for m in layers if getattr(m, "{n}", None) is not None', "]", 16)
-    ]
-    places = [
-        line
-        for n in names
-        for line in _item("*(", f'm.{n}.data_ptr() for m in self.layers_with["{n}"]', ")", 12)
-    ]
-    places += [f"            {other}.data_ptr()," for other in others]
-    built = ["            self.layers_with = {", *kept, "            }"]
-    return True, [*_MANY_HEAD.split("\n"), *built, "        return [", *places, "        ]"]
-
-
-def _item(opening: str, inner: str, closing: str, indent: int) -> list[str]:
-    """An item of a list, on one line where it fits."""
-    line = f"{' ' * indent}{opening}{inner}{closing},"
-    if len(line) <= LIMIT:
-        return [line]
-    return [f"{' ' * indent}{opening}", f"{' ' * (indent + 4)}{inner}", f"{' ' * indent}{closing},"]
-
-
-_MANY_HEAD = '''\
-    def addresses(self):
-        """Where the weights of all layers lie: a graph is good for these places only.
-
-        The layers are looked up once, for going through parameters() at every call would take as long
-        as the kernels: a weight that is replaced is seen, a layer that is replaced is not.
-        """
-        if self.layers_with is None:
-            layers = list(self.modules())'''

@@ -44,10 +44,10 @@ def mn() -> tuple[Size, Size]:
 
 def widths() -> list[Size]:
     """Of pieces: aligned at the first size only, a plain number, and one shorter than a block."""
-    return [named("first", (40, 65, 7)), Size(24), named("last", (64, 3, 90))]
+    return [named("first", (152, 65, 7)), Size(24), named("last", (64, 3, 90))]
 
 
-WHOLE = named("depth", (128, 92, 121))
+WHOLE = named("depth", (240, 92, 121))
 
 
 def joined(dtype: str, fn: str = "", **settings: Any) -> Case:
@@ -121,7 +121,7 @@ def test_no_block_reaches_into_the_next_piece(descriptors: bool) -> None:
     case = joined("bfloat16", descriptors=descriptors)
     *pieces, w = tensors(case, 0)
     pieces[1].fill_(1.0)
-    w[:, 40:64] = float("inf")
+    w[:, 152:176] = float("inf")
     (ours,) = harness.run(case.graph, [written(case)], [*pieces, w])
     assert torch.isposinf(ours).all()
 
@@ -131,6 +131,15 @@ def test_pieces_are_read_as_they_lie() -> None:
     loops = text[text.index("for k_start in") : text.index("    row = ")]
     assert "tl.where" not in loops
     assert loops.count("tl.load(") == 6
+
+
+def test_short_pieces_share_a_step() -> None:
+    """Halves of a rotary embedding: a loop for each would be two steps, half of them empty."""
+    b, (m, n) = Build("bfloat16"), mn()
+    half = Size(32)
+    x = b.node("cat", (b.input("x", m, half), b.input("y", m, half)), (m, half * 2), dim=1)
+    case = b.case(b.matmul(x, b.input("w", half * 2, n)), fold=True)
+    assert written(case).kernels["fused_kernel"].count("for k_start in") == 1
 
 
 # -- whole programs ------------------------------------------------------------------------------------

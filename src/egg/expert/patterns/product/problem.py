@@ -10,10 +10,11 @@ is a sum of products, one for each piece, and each of them reads one tensor.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
+from math import ceil
 
 from egg.expert.emit.host import Host
 from egg.expert.emit.reader import address, through_view
@@ -26,6 +27,8 @@ MOST_SPANS = 4
 """Pieces of an operand that have a loop each; more of them are looked for element by element."""
 RUN = 64
 """Elements that lie side by side, or a multiple of them, from which on loads are as wide as can be."""
+STEP, MOST_STEPS = 64, 4 / 3
+"""Elements of the summed dimension in a usual step, and how many times more steps the pieces may take."""
 LONGEST_STEP = 128
 """Elements of the summed dimension in one step, at most."""
 OWN_NAMES: Mapping[str, str] = {name: name for name in ("batch", "row", "column", "k")}
@@ -220,11 +223,18 @@ class Problem(WithBias):
         for operand in (self.left, self.right):
             index = self.operand_index(operand, self.whole)
             sizes = self._joined(operand.name, index, loop_index("k", self.depth))
-            if 1 < len(sizes) <= MOST_SPANS and all(min(size.values) > 0 for size in sizes):
+            if 1 < len(sizes) <= MOST_SPANS and self._pays(sizes):
                 starts = accumulate(map(as_expr, sizes[:-1]), initial=Expr())
                 spans = [Span(*both) for both in zip(starts, sizes, strict=True)]
                 return tuple(sorted(spans, key=lambda span: span.rank))
         return (self.whole,)
+
+    def _pays(self, sizes: Sequence[Size]) -> bool:
+        """Whether a loop for each piece takes few more steps than one for all: each ends with a block of its
+        own, which is mostly empty where a piece is short (the halves of a rotary embedding)."""
+        steps = sum(ceil(size.value / STEP) for size in sizes)
+        filled = steps <= MOST_STEPS * ceil(self.depth.value / STEP)
+        return filled and all(min(size.values) > 0 for size in sizes)
 
     def _joined(self, name: str, index: Index, k: Expr) -> tuple[Size, ...]:
         """Sizes of the pieces that a value is joined from along ``k``, seen through what works element by

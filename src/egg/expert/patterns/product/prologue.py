@@ -115,10 +115,16 @@ def _computing_seconds(problem: Problem, operand: Value, tiles: Tiles, gpu: Gpu)
     whole = operand.elements.value
     words = None if operand is problem.left else shared_words(problem)
     each = CHANGED + FURTHER_LOAD * (len(sources) - 1) / (words.each if words is not None else 1)
+    each += BY_NUMBER * sum(min(1.0, source.elements.value / whole) for source in sources if _odd(source))
     each += sum(
         _instructions(node) * min(1.0, problem.graph.result(node).elements.value / whole) for node in nodes
     )
     return each * _met(problem, operand, tiles) / _lanes(gpu)
+
+
+def _odd(source: Value) -> bool:
+    """Whether rows of 16-bit numbers begin at odd places."""
+    return source.dtype in HALF and source.rank > 1 and source.stride[-2].value % 2 == 1
 
 
 def _met(problem: Problem, operand: Value, tiles: Tiles) -> int:

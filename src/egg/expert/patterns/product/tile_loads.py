@@ -78,27 +78,30 @@ def _item(value: Value) -> float:
 
 
 def _reached(problem: Problem, name: str, index: Index) -> Iterator[tuple[str, Index]]:
-    """What an element is computed from, and where that lies."""
+    """What an element is computed from, and where that lies; what an operator moves in another way counts
+    as read at the same place."""
     node = problem.made_by(name)
     if node is None:
         yield name, index
         return
     try:
-        for given, at in _operands(problem, node, index):
-            yield from _reached(problem, given, at)
+        given = list(_operands(problem, node, index))
     except (Unfit, Negative):
-        yield name, index
+        given = []
+    if not given:
+        yield from ((str(one), index) for one in node.inputs if one is not None)
+    for one, at in given:
+        yield from _reached(problem, one, at)
 
 
 def _operands(problem: Problem, node: Node, index: Index) -> Iterator[tuple[str, Index]]:
-    """The operands of a node at the indices that it reads them at; where it moves them, nearly so."""
+    """The operands of a node with the indices that it reads them at; none where those are not known."""
     shape = problem.graph.result(node).shape
     if node.op == "view":
         yield str(node.inputs[0]), through_view(problem.graph, node, index)
-    elif node.op == "cat":
-        piece = problem.piece(node, index)
-        yield from [piece] if piece is not None else ((str(name), index) for name in node.inputs)
-    else:
+    elif node.op == "cat" and (piece := problem.piece(node, index)) is not None:
+        yield piece
+    elif node.op in ("pointwise", "where"):
         for name in filter(None, node.inputs):
             own = problem.graph.value(name).shape
             fitted = zip(index[len(shape) - len(own) :], own, strict=True)

@@ -132,6 +132,14 @@ class Host:
         return lines, set(needed) - missing
 
 
+def keeping(name: str, text: str, weight: str, sizes: Sequence[Size]) -> Function:
+    """A function of one weight and of sizes, called through what keeps its result until the weight
+    changes."""
+    given = ", ".join((name, weight, *map(str, sizes)))
+    named = dict.fromkeys(symbol.name for size in sizes for symbol in size.factors)
+    return Function(name, text, f"{KEEP}({given})", tuple(named))
+
+
 def _named(size: Size) -> str | None:
     """The name of a size that is nothing but a name."""
     return size.factors[0].name if len(size.factors) == 1 and size.number == 1 else None

@@ -7,19 +7,20 @@ with such loads and 720 without them. Only matrices with one contiguous dimensio
 host spends a few microseconds on each description, so small products do without.
 
 Rows must begin at multiples of 16 bytes. Where they do not (another size, a tensor that begins in the middle
-of its memory) the host copies the matrix first, so that the kernel is right whatever it is given.
+of its memory) the host copies the matrix first, so that the kernel is right whatever it is given. A weight
+with such rows is copied once, and the copy is kept until the weight changes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from egg.expert.emit.reader import address
 from egg.expert.graph import Value
 from egg.expert.index import Expr, Index, loop_index
 from egg.expert.parts import Target
-from egg.expert.patterns.product.problem import Problem
+from egg.expert.patterns.product.problem import Problem, Span
 from egg.expert.patterns.product.rules import LAUNCH, Way, by_warp_group
 from egg.expert.sizes import ONE, Size
 
@@ -41,6 +42,16 @@ TEXT = '''def described(matrix, shape, stride, block):
         copied[:, :columns] = matrix.as_strided(shape, (stride, 1))
         matrix, stride = copied, width
     return TensorDescriptor(matrix, shape, [stride, 1], block)'''
+PADDING = "with_aligned_rows"
+PADDING_TEXT = '''def with_aligned_rows(weight, *widths):
+    """The columns of a weight in parts of these widths, with rows that begin at multiples of 16 bytes."""
+    each, parts = 16 // weight.element_size(), []
+    for part in weight.split(widths, 1):
+        rows, columns = part.shape
+        parts.append(weight.new_empty((rows, triton.cdiv(columns, each) * each)))
+        parts[-1][:, :columns] = part
+    return parts'''
+"""A function of the host, whose result is kept."""
 
 
 @dataclass(frozen=True)
@@ -55,69 +66,85 @@ class Described:
     """Whether the summed dimension is the contiguous one; else it counts the rows."""
     first: Expr
     """The row at which the matrix of this batch begins."""
+    begin: Expr
+    """Where the span of the summed dimension begins. What is described begins and ends with the span, so that
+    a block beyond it is zero in both operands."""
+    padded: bool = False
+    """Its rows do not begin at multiples of 16 bytes: a copy of the weight is kept, in which they do."""
 
     def given(self, spelling: str, side: str, meta: Mapping[str, str]) -> str:
-        """The host's text that describes it."""
+        """The host's text that describes it; ``spelling``: of the value, or of the copy."""
         own = meta["BLOCK_M" if side == "left" else "BLOCK_N"]
         block = [own, meta["BLOCK_K"]] if self.along_depth else [meta["BLOCK_K"], own]
-        return f"{HELPER}({spelling}, [{self.rows}, {self.columns}], {self.stride}, [{', '.join(block)}])"
+        stride = f"{spelling}.stride(0)" if self.padded else self.stride
+        if self.begin != Expr() and not self.padded:
+            spelling += f"[..., {self.begin}:]" if self.along_depth else f"[{self.begin}:]"
+        return f"{HELPER}({spelling}, [{self.rows}, {self.columns}], {stride}, [{', '.join(block)}])"
 
-    def load(self, side: str) -> str:
-        """The kernel's text that loads one tile."""
-        places = [f"{side}_at", "k_start"] if self.along_depth else ["k_start", f"{side}_at"]
-        return f"{side}_tiles.load([{', '.join(places)}])"
+    def load(self, tiles: str, at: str) -> str:
+        """The kernel's text that loads one tile; ``at``: its row, or column, in the matrix."""
+        places = [at, "k_start"] if self.along_depth else ["k_start", at]
+        return f"{tiles}.load([{', '.join(places)}])"
 
 
 def wanted(problem: Problem, target: Target, way: Way) -> bool:
     """Whether operands that can be described are: by setting, else where the product is long enough."""
     if way.mode != "direct" or way.grade != "half" or max(way.tiles.m, way.tiles.n) > LARGEST_BLOCK:
         return False
-    batch, row, column, k = (
-        loop_index(name, size)
-        for name, size in zip(("batch", "row", "column", "k"), _sizes(problem), strict=True)
-    )
-    sides = (
-        (problem.left, problem.left_index(batch, row, k)),
-        (problem.right, problem.right_index(batch, k, column)),
-    )
+    sides = ((side, problem.operand_index(side, problem.whole)) for side in (problem.left, problem.right))
     if any(problem.triangle(operand.name, index) is not None for operand, index in sides):
         return False  # what lies beyond a cut in the middle of a block must be read as zero
     return bool(target.settings.get("descriptors", by_warp_group(target.gpu) and way.seconds >= WORTH))
 
 
-def describe(problem: Problem, operand: Value, index: Index, names: tuple[str, str, str]) -> Described | None:
+def describe(
+    problem: Problem,
+    operand: Value,
+    index: Index,
+    names: tuple[str, str, str],
+    span: Span,
+    pads: Collection[str] = (),
+) -> Described | None:
     """An operand at ``index``; ``None`` where it is computed, or is no such matrix.
 
-    ``names``: of its loops over the batch, over its own dimension and over the summed one.
+    ``names``: of its loops over the batch, over its own dimension and over the span of the summed one.
+    ``pads``: weights of which a copy may be kept, whose rows begin at multiples of 16 bytes.
     """
     stored = problem.stored(operand.name, index)
     if stored is None:
         return None
     value, at = stored
     place = address(value, at)
-    batches, rows, columns, depth = _sizes(problem)
-    own = rows if operand is problem.left else columns
-    loops = [loop_index(name, size) for name, size in zip(names, (batches, own, depth), strict=True)]
-    steps = [place.stride_of(name) for name in names]
-    by_batch, by_own, by_depth = steps
+    batches, own = problem.batch, problem.rows if operand is problem.left else problem.columns
+    loops = [loop_index(name, size) for name, size in zip(names, (batches, own, span.size), strict=True)]
+    by_batch, by_own, by_depth = (place.stride_of(name) for name in names)
     if by_batch is None or by_own is None or by_depth is None:
         return None
-    if place != loops[0] * by_batch + loops[1] * by_own + loops[2] * by_depth:
+    rest = place - loops[0] * by_batch - loops[1] * by_own - loops[2] * by_depth
+    if rest not in (Expr(), span.start * by_depth):
+        return None
+    begin = Expr() if rest == Expr() else span.start
+    if begin != Expr() and not value.contiguous:
         return None
     if by_depth == ONE:
-        outer, inner, stride = own, depth, by_own
+        outer, inner, stride = own, span.size, by_own
     elif by_own == ONE and by_batch == ZERO:
-        outer, inner, stride = depth, own, by_depth
+        outer, inner, stride = span.size, own, by_depth
     else:
         return None
-    if stride.value < inner.value or stride.value * ITEM % ALIGNED:
+    if stride.value < inner.value:
+        return None
+    begins = begin.low[0] * (1 if by_depth == ONE else stride.value)
+    padded = any(place * ITEM % ALIGNED for place in (stride.value, begins))
+    if padded and not (value.name in pads and _pads(value, stride, by_depth)):
         return None
     if by_batch == ZERO:
-        return Described(value, outer, inner, stride, by_depth == ONE, Expr())
+        return Described(value, outer, inner, stride, by_depth == ONE, Expr(), begin, padded)
     if by_batch != outer * stride:
         return None
-    return Described(value, outer * batches, inner, stride, True, loops[0] * outer)
+    return Described(value, outer * batches, inner, stride, True, loops[0] * outer, begin)
 
 
-def _sizes(problem: Problem) -> tuple[Size, Size, Size, Size]:
-    return problem.batch, problem.rows, problem.columns, problem.depth
+def _pads(value: Value, stride: Size, by_depth: Size) -> bool:
+    """Whether a value is a plain matrix whose rows are summed over."""
+    return value.rank == 2 and value.stride == (stride, ONE) and by_depth == ONE

@@ -3,19 +3,60 @@
 Whatever the rank of the operands, a product is a batch of ``M x K`` by ``K x N``. Where the right operand is
 one matrix for all of the batch, the leading dimensions of the left one are rows like any other, so there is
 no batch at all. What stands before the product in the group is read through; what follows is the tail.
+
+An operand that is joined from pieces along the summed dimension cuts that dimension into *spans*: the product
+is a sum of products, one for each piece, and each of them reads one tensor.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate
+from math import ceil
 
 from egg.expert.emit.host import Host
 from egg.expert.emit.reader import address, through_view
 from egg.expert.graph import FLOATS, Graph, Node, Origin, Value
-from egg.expert.index import Expr, Index, flat, loop_index, unflat
+from egg.expert.index import Expr, Index, Negative, as_expr, flat, loop_index, unflat
 from egg.expert.parts import Group, Unfit, WithBias
 from egg.expert.sizes import ONE, Size, as_size, product
+
+MOST_SPANS = 4
+"""Pieces of an operand that have a loop each; more of them are looked for element by element."""
+RUN = 64
+"""Elements that lie side by side, or a multiple of them, from which on loads are as wide as can be."""
+STEP, MOST_STEPS = 64, 4 / 3
+"""Elements of the summed dimension in a usual step, and how many times more steps the pieces may take."""
+LONGEST_STEP = 128
+"""Elements of the summed dimension in one step, at most."""
+OWN_NAMES: Mapping[str, str] = {name: name for name in ("batch", "row", "column", "k")}
+"""What loops are called where no kernel names them."""
+
+
+@dataclass(frozen=True)
+class Span:
+    """A stretch of the summed dimension."""
+
+    start: Expr
+    size: Size
+
+    @property
+    def rank(self) -> tuple[int, int]:
+        """Those first that are never a single step, those last that always are: the compiler unrolls a
+        single step, and its tiles take room beside those of a loop behind it."""
+        if self.size.factors:
+            return 1, -self.size.value
+        return (0 if self.size.value > LONGEST_STEP else 2), -self.size.value
+
+    def may_be_step(self, k: int) -> bool:
+        """Whether blocks of ``k`` cover it in one step, at some size."""
+        return bool(self.size.factors) or self.size.value <= k
+
+    def may_be_loop(self, k: int) -> bool:
+        """Whether they take several, at some size."""
+        return bool(self.size.factors) or self.size.value > k
 
 
 @dataclass(frozen=True)
@@ -59,7 +100,7 @@ class Problem(WithBias):
     @property
     def before(self) -> frozenset[str]:
         """Values of the group that the product is computed from."""
-        own = {name: node for node in self.group.nodes for name in node.outputs}
+        own = self._own
         found: set[str] = set()
         waiting = [self.left.name, self.right.name]
         while waiting:
@@ -119,6 +160,15 @@ class Problem(WithBias):
         skip = len(lead) - len(own)
         return tuple(Expr() if size == ONE else at for at, size in zip(lead[skip:], own, strict=True))
 
+    def operand_index(self, operand: Value, span: Span, names: Mapping[str, str] = OWN_NAMES) -> Index:
+        """An operand's index within a span; ``names``: what the loops over ``batch``, ``row``, ``column``
+        and ``k`` are called."""
+        batch = loop_index(names["batch"], self.batch)
+        k = loop_index(names["k"], span.size) + span.start
+        if operand is self.left:
+            return self.left_index(batch, loop_index(names["row"], self.rows), k)
+        return self.right_index(batch, k, loop_index(names["column"], self.columns))
+
     def operand_batch(self, operand: Value, batch: Expr) -> Expr:
         """Which of an operand's own matrices a batch needs."""
         if self.flattened:
@@ -128,19 +178,88 @@ class Problem(WithBias):
 
     # -- questions ---------------------------------------------------------------------------------
 
+    @cached_property
+    def _own(self) -> Mapping[str, Node]:
+        """The nodes of the group by what they make."""
+        return {output: node for node in self.group.nodes for output in node.outputs}
+
+    def made_by(self, name: str) -> Node | None:
+        """The node of the group that makes a value; ``None`` where it lies in memory."""
+        return self._own.get(name)
+
     def stored(self, name: str, index: Index) -> tuple[Value, Index] | None:
-        """The value in memory that this one is a view of, and where in it; ``None`` where it is computed."""
-        own = {output: node for node in self.group.nodes for output in node.outputs}
+        """The value in memory that this one is a view or a piece of, and where in it; ``None`` where it is
+        computed, or where the index reaches several pieces."""
+        own = self._own
         while name in own:
             node = own[name]
-            if node.op != "view":
+            if node.op == "view":
+                name, index = str(node.inputs[0]), through_view(self.graph, node, index)
+            elif node.op == "cat" and (piece := self.piece(node, index)) is not None:
+                name, index = piece
+            else:
                 return None
-            name, index = str(node.inputs[0]), through_view(self.graph, node, index)
         return self.graph.value(name), index
+
+    def piece(self, node: Node, index: Index) -> tuple[str, Index] | None:
+        """The one piece of a concatenation that an index lies in, and where in it."""
+        dim, start = int(node["dim"]), Expr()
+        for name in map(str, node.inputs):
+            size = self.graph.value(name).shape[dim]
+            inside = index[dim] - start
+            if not inside.may_be_negative() and inside.below(size):
+                return name, (*index[:dim], inside, *index[dim + 1 :])
+            start = start + size
+        return None
+
+    @property
+    def whole(self) -> Span:
+        """All of the summed dimension."""
+        return Span(Expr(), self.depth)
+
+    @cached_property
+    def spans(self) -> tuple[Span, ...]:
+        """The summed dimension, cut where the pieces meet that an operand is joined from; short ones last."""
+        for operand in (self.left, self.right):
+            index = self.operand_index(operand, self.whole)
+            sizes = self._joined(operand.name, index, loop_index("k", self.depth))
+            if 1 < len(sizes) <= MOST_SPANS and self._pays(sizes):
+                starts = accumulate(map(as_expr, sizes[:-1]), initial=Expr())
+                spans = [Span(*both) for both in zip(starts, sizes, strict=True)]
+                return tuple(sorted(spans, key=lambda span: span.rank))
+        return (self.whole,)
+
+    def _pays(self, sizes: Sequence[Size]) -> bool:
+        """Whether a loop for each piece takes few more steps than one for all: each ends with a block of its
+        own, which is mostly empty where a piece is short (the halves of a rotary embedding)."""
+        steps = sum(ceil(size.value / STEP) for size in sizes)
+        filled = steps <= MOST_STEPS * ceil(self.depth.value / STEP)
+        return filled and all(min(size.values) > 0 for size in sizes)
+
+    def _joined(self, name: str, index: Index, k: Expr) -> tuple[Size, ...]:
+        """Sizes of the pieces that a value is joined from along ``k``, seen through what works element by
+        element; empty where it is not joined."""
+        node = self._own.get(name)
+        if node is None:
+            return ()
+        if node.op == "view":
+            try:
+                return self._joined(str(node.inputs[0]), through_view(self.graph, node, index), k)
+            except (Unfit, Negative):
+                return ()
+        if node.op == "cat":
+            dim = int(node["dim"])
+            sizes = (self.graph.value(str(piece)).shape[dim] for piece in node.inputs)
+            return tuple(sizes) if index[dim] == k else ()
+        if node.op == "pointwise":
+            shape = self.graph.result(node).shape
+            same = (i for i in node.inputs if i is not None and self.graph.value(i).shape == shape)
+            return next(filter(None, (self._joined(i, index, k) for i in same)), ())
+        return ()
 
     def behind(self, operand: Value) -> tuple[list[Node], list[Value]]:
         """The group's nodes that an operand is made by, and what they read."""
-        own = {output: node for node in self.group.nodes for output in node.outputs}
+        own = self._own
         nodes: dict[int, Node] = {}
         sources: dict[str, Value] = {}
         waiting = [operand.name]
@@ -154,14 +273,35 @@ class Problem(WithBias):
                 waiting += [i for i in node.inputs if i is not None]
         return list(nodes.values()), list(sources.values())
 
-    def computes(self, operand: Value) -> bool:
-        """Whether an operand is not read as it lies."""
-        return any(node.op != "view" for node in self.behind(operand)[0])
+    def computes(self, operand: Value, spans: bool = True) -> bool:
+        """Whether an operand is not read as it lies; without ``spans`` in one loop over all it is joined
+        from."""
+        others = [node for node in self.behind(operand)[0] if node.op != "view"]
+        if not others or not spans or any(node.op != "cat" for node in others):
+            return bool(others)
+        return any(
+            self.stored(operand.name, self.operand_index(operand, span)) is None for span in self.spans
+        )
 
     def contiguous_along(self, name: str, index: Index, symbol: str) -> bool:
         """Whether one step of a loop index is one step in memory, for the largest thing that is read."""
         source = self._main_source(name, index)
         return source is not None and address(*source).stride_of(symbol) == ONE
+
+    def in_runs_along(self, name: str, index: Index, symbol: str) -> bool:
+        """Whether steps of a loop index are steps in memory within long runs: columns of many matrices that
+        lie one behind the other (``column // width`` says of which, ``column % width`` where in it)."""
+        source = self._main_source(name, index)
+        terms = [term for term in address(*source).terms if symbol in term[0].symbols()] if source else []
+        near = [atom.modulus for atom, factor in terms if factor == ONE]
+        if len(terms) < 2 or len(near) != 1 or near[0] is None or near[0].value % RUN:
+            return False
+        width = near[0]
+        return all(
+            atom.base is not None
+            and (atom.modulus == width and atom.divisor == ONE if factor == ONE else atom.divisor.over(width))
+            for atom, factor in terms
+        )
 
     @cached_property
     def depth_contiguous(self) -> bool:
@@ -178,11 +318,14 @@ class Problem(WithBias):
         )
 
     def _main_source(self, name: str, index: Index) -> tuple[Value, Index] | None:
-        own = {output: node for node in self.group.nodes for output in node.outputs}
+        own = self._own
         while name in own:
             node = own[name]
             if node.op == "view":
                 name, index = str(node.inputs[0]), through_view(self.graph, node, index)
+                continue
+            if node.op == "cat" and (piece := self.piece(node, index)) is not None:
+                name, index = piece
                 continue
             shape = self.graph.result(node).shape
             same = [i for i in node.inputs if i is not None and self.graph.value(i).shape == shape]
@@ -198,7 +341,7 @@ class Problem(WithBias):
 
     def triangle(self, name: str, index: Index) -> tuple[Expr, Expr, bool, str] | None:
         """Row, column, upper and diagonal of a triangle that this operand is cut to, seen through views."""
-        own = {output: node for node in self.group.nodes for output in node.outputs}
+        own = self._own
         while name in own and own[name].op == "view":
             node = own[name]
             name, index = str(node.inputs[0]), through_view(self.graph, node, index)

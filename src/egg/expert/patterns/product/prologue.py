@@ -5,6 +5,8 @@ cores work on the one before. If it must be computed first it passes through reg
 wait; every column of tiles computes the left operand anew, and every row of tiles the right one. Against that
 stands one pass that computes the operand once and writes it in the type that tensor cores take. So both are
 priced, and a prologue is refused where the pass is cheaper: the partition leaves it to a pass then.
+Pieces of a concatenation along the summed dimension are read as they lie, in a loop each. A pass that joins
+them pays where their rows begin at odd places and those of the whole do not.
 Operands of fp32 products are not asked about: packing is such a pass already.
 """
 
@@ -16,7 +18,7 @@ from math import ceil
 from egg.expert.graph import HALF, Node, Value
 from egg.expert.parts import Target, Unfit
 from egg.expert.patterns.product.problem import Problem
-from egg.expert.patterns.product.rules import LAUNCH, Tiles, Wants, Way, choose
+from egg.expert.patterns.product.rules import LAUNCH, Tiles, Wants, Way, choose, loaded_by_number
 from egg.expert.patterns.product.words import shared_words
 from egg.hardware.gpus import Gpu, reference
 
@@ -28,6 +30,9 @@ CHANGED = 4
 """Instructions per element that is not used as it was loaded: to fp32, the mask, and back."""
 FURTHER_LOAD = 6
 """The same for another tensor that it is computed from: the address, the load, to fp32."""
+BY_NUMBER = 20
+"""The same for one that is loaded by itself, since rows begin at odd places: a 65536 x 256 x 63 product takes
+25 us on an H200, twice what its bytes take."""
 SIMPLE = frozenset({
     "add", "sub", "mul", "neg", "abs", "relu", "maximum", "minimum", "clamp", "clamp_min", "clamp_max",
     "eq", "ne", "lt", "le", "gt", "ge", "logical_not", "logical_and", "logical_or", "bitwise_and",
@@ -43,7 +48,7 @@ MOVED = {"cat": 6, "pad": 3, "triangle": 3, "where": 1}
 def check(problem: Problem, target: Target) -> None:
     """Refuse a group whose prologue should be a pass of its own. The setting ``fold`` decides otherwise."""
     fold = target.settings.get("fold")
-    if fold or not (computed := _computed(problem)):
+    if fold or not (computed := _computed(problem) + _scattered(problem, target.gpu)):
         return
     folded, ready = _ways(problem, target.gpu)
     if folded.mode == "vector":
@@ -52,7 +57,9 @@ def check(problem: Problem, target: Target) -> None:
     for operand in computed:
         moved = sum(source.bytes for source in problem.behind(operand)[1]) + operand.bytes
         apart += LAUNCH + moved / (STREAMED * target.gpu.bandwidth)
-    if fold is False or ready.seconds + slowed_seconds(problem, target.gpu) > MARGIN * apart:
+    longer = slowed_seconds(problem, target.gpu)
+    longer += sum(_loading_seconds(problem, operand, folded.tiles, target.gpu) for operand in computed)
+    if fold is False or ready.seconds + longer > MARGIN * apart:
         raise Unfit("every tile would compute its operands anew: passes of their own are cheaper")
 
 
@@ -76,6 +83,26 @@ def _computed(problem: Problem) -> list[Value]:
     return [operand for operand in both if operand.dtype in HALF and problem.computes(operand)]
 
 
+def _scattered(problem: Problem, gpu: Gpu) -> list[Value]:
+    """Joined 16-bit operands of which a piece is loaded number by number, though the whole would not be."""
+    both = (problem.left, problem.right)
+    joined = [operand for operand in both if any(node.op == "cat" for node in problem.behind(operand)[0])]
+    return [
+        operand
+        for operand in joined
+        if problem.depth.value % 2 == 0
+        and not problem.computes(operand)
+        and any(loaded_by_number(problem, operand, span, gpu) for span in problem.spans)
+    ]
+
+
+def _loading_seconds(problem: Problem, operand: Value, tiles: Tiles, gpu: Gpu) -> float:
+    """What all tiles together take to load an operand number by number, where they do."""
+    spans = [span for span in problem.spans if loaded_by_number(problem, operand, span, gpu)]
+    each = _met(problem, operand, tiles) / problem.depth.value
+    return BY_NUMBER * each * sum(span.size.value for span in spans) / _lanes(gpu)
+
+
 def _ways(problem: Problem, gpu: Gpu) -> tuple[Way, Way]:
     """With its prologue and without, whatever is set."""
     return choose(problem, Target(gpu), Wants()), choose(problem, Target(gpu), Wants(ready=True))
@@ -84,21 +111,34 @@ def _ways(problem: Problem, gpu: Gpu) -> tuple[Way, Way]:
 def _computing_seconds(problem: Problem, operand: Value, tiles: Tiles, gpu: Gpu) -> float:
     """What all tiles together take to compute an operand on the way; what is small beside it costs as much
     less, since it is computed in its own shape."""
-    batch, rows, columns, depth = (
-        size.value for size in (problem.batch, problem.rows, problem.columns, problem.depth)
-    )
     nodes, sources = problem.behind(operand)
-    left = operand is problem.left
-    met = batch * depth * (rows * ceil(columns / tiles.n) if left else columns * ceil(rows / tiles.m))
     whole = operand.elements.value
-    words = None if left else shared_words(problem)
+    words = None if operand is problem.left else shared_words(problem)
     each = CHANGED + FURTHER_LOAD * (len(sources) - 1) / (words.each if words is not None else 1)
+    each += BY_NUMBER * sum(min(1.0, source.elements.value / whole) for source in sources if _odd(source))
     each += sum(
         _instructions(node) * min(1.0, problem.graph.result(node).elements.value / whole) for node in nodes
     )
+    return each * _met(problem, operand, tiles) / _lanes(gpu)
+
+
+def _odd(source: Value) -> bool:
+    """Whether rows of 16-bit numbers begin at odd places."""
+    return source.dtype in HALF and source.rank > 1 and source.stride[-2].value % 2 == 1
+
+
+def _met(problem: Problem, operand: Value, tiles: Tiles) -> int:
+    """How many elements of an operand all tiles together read."""
+    rows, columns = problem.rows.value, problem.columns.value
+    again = rows * ceil(columns / tiles.n) if operand is problem.left else columns * ceil(rows / tiles.m)
+    return problem.batch.value * problem.depth.value * again
+
+
+def _lanes(gpu: Gpu) -> float:
+    """Instructions per second between steps of the tensor cores."""
     ordinary = reference().vector["fp32"]
-    lanes = reference().attained["lanes between tensor steps"]
-    return each * met / (lanes * gpu.vector.get("fp32", ordinary) / ordinary)
+    seen = reference().attained["lanes between tensor steps"]
+    return seen * gpu.vector.get("fp32", ordinary) / ordinary
 
 
 def _instructions(node: Node) -> int:

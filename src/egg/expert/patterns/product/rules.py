@@ -13,7 +13,8 @@ from math import ceil
 
 from egg.expert.graph import Value
 from egg.expert.parts import Setting, Target, Unfit
-from egg.expert.patterns.product.problem import Problem
+from egg.expert.patterns.product.problem import Problem, Span
+from egg.expert.patterns.product.tile_loads import Buffers, buffers, by_number
 from egg.expert.patterns.product.words import shared_words
 from egg.expert.sizes import ONE
 from egg.hardware.gpus import Gpu, reference
@@ -170,7 +171,7 @@ def _ways(problem: Problem, target: Target, grade: str, wants: Wants) -> Iterabl
         packed = tuple((m, n, 32, warps, stages) for m, n, _, warps, stages in packed)
     halves = 2 if grade == "fp32" else 1
     fresh = [operand for operand in (problem.left, problem.right) if kept(problem, target, operand) is None]
-    for tiles in _fitting(packed, problem, wants, halves, gpu.shared_per_block // (2 * halves)):
+    for tiles in _fitting(packed, problem, wants, halves, gpu.shared_per_block // (2 * halves), Buffers()):
         if problem.depth.value <= tiles.k:  # nothing to run ahead of: room for two programs on a
             tiles = replace(tiles, stages=1)  # multiprocessor, of which one loads while the other stores
         short = tiles.stages == 1
@@ -184,8 +185,9 @@ def _ways(problem: Problem, target: Target, grade: str, wants: Wants) -> Iterabl
     direct = {"fp32": ("tf32x3" if gpu.vendor == "nvidia" else "ieee")}.get(grade, grade)
     if direct not in DIRECT:
         raise Unfit(f"no product of grade {grade}")
+    read = Buffers() if wants.ready else buffers(problem)
     if grade == "fp32" and by_warp_group(gpu):  # those take fp16 tiles in any order from shared memory
-        for tiles in _fitting(DIRECT["fp32"], problem, wants, 2, gpu.shared_per_block // 4):
+        for tiles in _fitting(DIRECT["fp32"], problem, wants, 2, gpu.shared_per_block // 4, read):
             yield Way("direct", "fp32", tiles, _seconds(problem, gpu, "fp32 unpacked", tiles, None))
     width = 2 if direct == "half" else 4
     crowded = wants.crowded and direct == "half"
@@ -197,9 +199,9 @@ def _ways(problem: Problem, target: Target, grade: str, wants: Wants) -> Iterabl
         base = (TINY_TILES,)
     if slow and shared_words(problem) is not None:
         base = (*base, *OF_WORDS)
-    for tiles in _fitting(base, problem, wants, held, gpu.shared_per_block // width):
+    for tiles in _fitting(base, problem, wants, held, gpu.shared_per_block // width, read):
         rate = "tf32 unpacked" if direct == "tf32" else direct
-        step = STEP + (_computed_seconds(problem, tiles) if slow else 0.0)
+        step = STEP + (_computed_seconds(problem, tiles, gpu) if slow else 0.0)
         seconds = _seconds(problem, gpu, rate, tiles, None, TRANSPOSING if turned else 1.0, step=step)
         yield Way("direct", direct, tiles, seconds)
 
@@ -214,12 +216,35 @@ def _tiny(problem: Problem, gpu: Gpu) -> bool:
     )
 
 
-def _computed_seconds(problem: Problem, tiles: Tiles) -> float:
-    """What a step takes longer because operands are not read as they lie."""
+def _computed_seconds(problem: Problem, tiles: Tiles, gpu: Gpu) -> float:
+    """What a step takes longer, on the average of all steps, because operands pass through registers."""
+    spans = _spans(problem, tiles)
     sides = ((problem.left, tiles.m), (problem.right, tiles.n))
-    elements = sum(size * tiles.k for operand, size in sides if problem.computes(operand))
+    elements = sum(
+        size * tiles.k * _steps([span], tiles)
+        for operand, size in sides
+        for span in spans
+        if problem.computes(operand, spans=tiles.split == 1) or loaded_by_number(problem, operand, span, gpu)
+    )
     share = WORD_SHARE if elements and shared_words(problem) is not None else 1.0
-    return COMPUTED_ELEMENT * share * elements / (32 * tiles.warps)
+    return COMPUTED_ELEMENT * share * elements / (32 * tiles.warps * _steps(spans, tiles))
+
+
+def loaded_by_number(problem: Problem, operand: Value, span: Span, gpu: Gpu) -> bool:
+    """Whether tiles are loaded number by number. Of a weight a copy with other rows is kept, where there is a
+    copy engine to read it."""
+    copied = by_warp_group(gpu) and problem.held(operand) is not None
+    return not copied and by_number(problem, operand, span)
+
+
+def _spans(problem: Problem, tiles: Tiles) -> tuple[Span, ...]:
+    """The loops over the summed dimension."""
+    return problem.spans if tiles.split == 1 else (problem.whole,)
+
+
+def _steps(spans: Iterable[Span], tiles: Tiles) -> int:
+    """Of one program: every span ends with a block of its own."""
+    return sum(ceil(span.size.value / tiles.k / tiles.split) for span in spans)
 
 
 def apart(way: Way, target: Target) -> bool:
@@ -241,10 +266,12 @@ def _fitting(
     wants: Wants,
     accumulators: int,
     room: int,
+    read: Buffers,
 ) -> Iterable[Tiles]:
     """The tiles that the tail can live with, cut down to the problem, in every number of parts.
 
-    ``room``: elements of operands that shared memory holds, of all stages together.
+    ``room``: elements of operands that shared memory holds, of all stages together; ``read``: how many of
+    them a tile takes.
     """
     rows, columns, depth = problem.rows.value, problem.columns.value, problem.depth.value
     found: dict[Tiles, None] = {}
@@ -264,11 +291,11 @@ def _fitting(
                 m //= 2
         k = max(16, min(tiles.k, power_of_two(depth)))
         stages = tiles.stages
-        while stages > 2 and (m + n) * k * stages > room:
+        while stages > 2 and read.elements(m, n, k, stages) > room:
             stages -= 1
-        while k > 16 and (m + n) * k * stages > room:
+        while k > 16 and read.elements(m, n, k, stages) > room:
             k //= 2
-        if (m + n) * k * stages > room:
+        if read.elements(m, n, k, stages) > room:
             continue
         if m > 2 * power_of_two(rows) or (n > 2 * power_of_two(columns) and not wants.whole_rows):
             continue
@@ -292,10 +319,11 @@ def _seconds(
     ``slower``: how much longer each step takes than with operands as the units want them.
     ``overlapped``: loads of a tile run while the one before is stored; else a short sum hides nothing.
     ``step``: what one along the summed dimension takes at least."""
-    batch, m, n, k = (s.value for s in (problem.batch, problem.rows, problem.columns, problem.depth))
+    batch, m, n = (s.value for s in (problem.batch, problem.rows, problem.columns))
     per_batch = ceil(m / tiles.m) * ceil(n / tiles.n)
     programs = batch * per_batch * tiles.split
-    steps = ceil(k / tiles.k / tiles.split)
+    spans = _spans(problem, tiles) if packed is None else (problem.whole,)
+    steps = _steps(spans, tiles)
     one = (
         2.0 * tiles.m * tiles.n * tiles.k * steps / (_rate(gpu, rate) / gpu.sms * _fill(tiles, rate)) * slower
     )

@@ -13,13 +13,13 @@ over all tiles), ``spread`` (a reduction of rows is put together from tiles), an
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
 from egg.expert.emit.code import Code
 from egg.expert.emit.device import MULTIPROCESSORS, TEXT, multiprocessors
-from egg.expert.emit.host import Function
+from egg.expert.emit.host import Function, keeping
 from egg.expert.emit.kernel import Kernel, Knobs, allocation
 from egg.expert.emit.reader import Reader
 from egg.expert.emit.words import PRODUCT
@@ -27,12 +27,13 @@ from egg.expert.graph import Graph, Value
 from egg.expert.index import loop_index
 from egg.expert.parts import REACH, Group, Part, Target, Unfit, Use, spelled, within_reach
 from egg.expert.patterns.product import prologue
-from egg.expert.patterns.product.described import wanted
+from egg.expert.patterns.product.described import PADDING, PADDING_TEXT, wanted
 from egg.expert.patterns.product.follow import SPREAD, Followed, RowOperation, crowds, follow
 from egg.expert.patterns.product.groups import Groups
 from egg.expert.patterns.product.problem import Problem
 from egg.expert.patterns.product.prose import Prose
 from egg.expert.patterns.product.rules import Wants, Way, apart, by_warp_group, choose, kept, stream
+from egg.expert.patterns.product.tile_loads import Buffers, buffers
 from egg.expert.patterns.product.triton.join import (
     LONGEST_ROW,
     Second,
@@ -51,7 +52,7 @@ from egg.expert.patterns.product.triton.pack import Packed, pack, padded_name
 from egg.expert.patterns.product.triton.place import Place
 from egg.expert.patterns.product.triton.tail import Frame, Tail
 from egg.expert.patterns.product.triton.vector import Stream
-from egg.expert.sizes import ONE
+from egg.expert.sizes import ONE, Size
 
 
 def write(graph: Graph, group: Group, target: Target) -> Part:
@@ -172,7 +173,8 @@ class _Writer:
             light = not whole and self.groups is None
             operands = self._packed(way, constants, place, light)
         else:
-            operands = DirectOperands(place, way.grade, wanted(problem, self.target, way))
+            pads = {weight.name for side in (problem.left, problem.right) if (weight := self._weight(side))}
+            operands = DirectOperands(place, way.grade, wanted(problem, self.target, way), pads)
         main = Main(place, operands, split, way.walks)
         main.begin()
         main.loop()
@@ -195,6 +197,7 @@ class _Writer:
         kernel.add_pointers(reader.pointers)
         if isinstance(operands, DirectOperands):
             self.code.helpers |= operands.helpers
+            self._keep_aligned(operands.padded, [span.size for span in operands.parts])
         if operands.described:
             self.code.uses.add(Use.DESCRIPTORS)
         self.code.launch(kernel, grid, {"num_warps": self._warps, "num_stages": self._stages})
@@ -233,10 +236,11 @@ class _Writer:
         packed = way.mode == "packed"
         limit = self.target.gpu.shared_per_block
         per_k = (4 if way.grade == "fp32" else 2) if packed else (2 if way.grade == "half" else 4)
-        deepest = tiles.k * per_k * tiles.stages
+        read = Buffers() if packed else buffers(self.problem)
 
         def fits(m: int, n: int) -> bool:
-            return (m + n) * deepest <= limit and m * n <= 128 * 256 // (2 if way.grade == "fp32" else 1)
+            room = per_k * read.elements(m, n, tiles.k, tiles.stages)
+            return room <= limit and m * n <= 128 * 256 // (2 if way.grade == "fp32" else 1)
 
         ns = (
             ()
@@ -289,7 +293,7 @@ class _Writer:
         fixed = {name: constants[name] for name in ("BLOCK_K", "SPLIT_K") if name in constants}
         made: list[tuple[Value | None, Packed]] = []
         for side, operand in (("left", self.problem.left), ("right", self.problem.right)):
-            weight = kept(self.problem, self.target, operand)
+            weight = self._weight(operand)
             device = self.device if weight is None else f"{spelled(self.graph, weight.name)}.device"
             packed = pack(self.problem, side, low, fixed, device)
             self.code.uses.add(Use.PACKING)
@@ -311,6 +315,16 @@ class _Writer:
             split=way.tiles.split > 1,
             apart=light and apart(way, self.target),
         )
+
+    def _weight(self, operand: Value) -> Value | None:
+        return kept(self.problem, self.target, operand)
+
+    def _keep_aligned(self, padded: Mapping[str, str], widths: Sequence[Size]) -> None:
+        """Copies of weights with aligned rows, which outlive the call; ``padded``: what they are called."""
+        for name, local in padded.items():
+            self.code.helpers[PADDING] = PADDING_TEXT
+            self.handed[local] = keeping(PADDING, PADDING_TEXT, spelled(self.graph, name), widths)
+            self.code.uses.add(Use.KEPT_WEIGHTS)
 
     def _keep(self, side: str, packed: Packed, lines: Sequence[str]) -> None:
         """A weight is packed by a function of its own, whose result outlives the call."""

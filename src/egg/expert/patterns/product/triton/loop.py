@@ -14,6 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from egg.expert.index import loop_index
+from egg.expert.patterns.product.problem import Span
 from egg.expert.patterns.product.triton.loop_direct import DirectOperands
 from egg.expert.patterns.product.triton.loop_packed import PackedOperands
 from egg.expert.patterns.product.triton.place import Place, part_span
@@ -83,20 +84,35 @@ class Main:
     def loop(self) -> None:
         body = self.place.kernel.body
         shape = "(BLOCK_N, BLOCK_M)" if self.place.turned else "(BLOCK_M, BLOCK_N)"
-        self.operands.rows()
+        if isinstance(self.operands, PackedOperands):
+            self.operands.rows()
+        else:
+            self.operands.rows(self._spans)
         if self.walking or self._apart:
             self._indices(rows=True, columns=self.walking)
         body.line(f"total = tl.zeros({shape}, tl.float32)")
         if self._apart:
             body.line(f"small = tl.zeros({shape}, tl.float32)")
         steps = "tl.static_range" if self.walking else "range"
-        body.line(f"for k_start in {steps}({self._low}, {self._high}, BLOCK_K):")
-        body.indent += 1
-        if isinstance(self.operands, PackedOperands):
-            self.operands.block()
-        else:
-            self.operands.block(self._high)
-        body.indent -= 1
+        for span in self._spans:
+            high = self._high if span == self.place.problem.whole else str(span.size)
+            body.line(f"for k_start in {steps}({self._low}, {high}, BLOCK_K):")
+            body.indent += 1
+            if isinstance(self.operands, PackedOperands):
+                self.operands.block()
+            else:
+                self.operands.block(high, span)
+            body.indent -= 1
+
+    @property
+    def _spans(self) -> tuple[Span, ...]:
+        """The summed dimension in as many loops as an operand has pieces, where one program sums all of it
+        and operands are read as they lie; else in one."""
+        problem, operands = self.place.problem, self.operands
+        all_of_it = (self._low, self._high) == ("0", str(problem.depth))
+        if isinstance(operands, PackedOperands) or operands.by_words or not all_of_it:
+            return (problem.whole,)
+        return problem.spans
 
     @property
     def _apart(self) -> bool:

@@ -1,19 +1,22 @@
 """The loop of a product over operands that are read where they lie, through whatever stands before it.
 
 For fp32 accuracy each tile is split into fp16 halves in registers, with scales of its own that are undone
-block by block. 16-bit operands that need nothing done to them may come by the copy engine.
+block by block. 16-bit operands that need nothing done to them may come by the copy engine. An operand that is
+joined from pieces along the summed dimension has a loop for each piece, so that every tile is of one tensor.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from egg.expert.emit.reader import Reader, address
 from egg.expert.emit.triton.types import TYPES
 from egg.expert.graph import Value
-from egg.expert.index import Index
+from egg.expert.index import Expr, Index
 from egg.expert.parts import spelled
 from egg.expert.patterns.product.described import HELPER, TEXT, Described, describe
+from egg.expert.patterns.product.problem import Span
 from egg.expert.patterns.product.triton.numbers import HALVES, ROUNDED
 from egg.expert.patterns.product.triton.place import Place
 from egg.expert.patterns.product.words import Words, words_of
@@ -31,6 +34,10 @@ class DirectOperands:
     grade: str
     engine: bool = False
     """The copy engine brings those that can be described to it."""
+    pads: Collection[str] = ()
+    """Weights of which a copy with aligned rows may be kept."""
+    padded: dict[str, str] = field(default_factory=dict)
+    """Those of which one is, with what the host calls it: a list of a copy for each of ``parts``."""
     helpers: dict[str, str] = field(default_factory=dict)
     """Functions beside the kernel, of kernels and of the host."""
 
@@ -39,7 +46,10 @@ class DirectOperands:
         self._left_turned = self._runs_along(problem.left, self.place.left_row)
         self._right_turned = not self._runs_along(problem.right, self.place.right_column)
         self._masks: dict[str, str] = {}
-        self._described: dict[str, Described] = {}
+        self._pointers: dict[str, str] = {}
+        self._spans: tuple[Span, ...] = (problem.whole,)
+        self._described: dict[tuple[str, Span], tuple[Described, str, str]] = {}
+        """By side and span: what the copy engine brings, its argument in the kernel, and its row there."""
         self._words = self._packed() if self.grade == "half" and not self.place.scattered else None
         if self._words is not None:
             body = self.place.kernel.body
@@ -51,8 +61,18 @@ class DirectOperands:
         """Whether the copy engine brings an operand."""
         return bool(self._described)
 
+    @property
+    def by_words(self) -> bool:
+        """Whether the right operand is read by words that several elements share."""
+        return self._words is not None
+
     def _runs_along(self, operand: Value, symbol: str) -> bool:
-        return self.place.problem.contiguous_along(operand.name, self.place.operand_index(operand), symbol)
+        """Of the longest piece, where it is joined from several."""
+        longest = max(self.place.problem.spans, key=lambda span: span.size.value)
+        index = self.place.operand_index(operand, longest)
+        problem = self.place.problem
+        runs = problem.in_runs_along(operand.name, index, symbol)
+        return runs or problem.contiguous_along(operand.name, index, symbol)
 
     # -- words -------------------------------------------------------------------------------------
 
@@ -84,23 +104,27 @@ class DirectOperands:
 
     # -- rows and columns --------------------------------------------------------------------------
 
-    def rows(self) -> None:
-        """Lines that say where the tiles of both operands lie.
+    def rows(self, spans: tuple[Span, ...]) -> None:
+        """Lines that say where the tiles of both operands lie, in loops over these spans.
 
         Rows and columns beyond the last are the last once more: nothing to mask, and nothing is stored. Not
         so along what is contiguous in memory: there a clamped index would hide that neighbours are
         neighbours, and loads would be one element wide.
         """
         place, problem = self.place, self.place.problem
-        self._described = self._describe() if self.engine else {}
+        self._spans = spans
+        if self.engine:
+            self._describe()
         self._lines("left", place.left_row, "tile_m", "BLOCK_M", problem.rows, self._left_turned)
         self._lines("right", place.right_column, "tile_n", "BLOCK_N", problem.columns, not self._right_turned)
 
     def _lines(self, side: str, name: str, tile: str, block: str, size: Size, along: bool) -> None:
         """``along``: its rows, or columns, are what is contiguous."""
         place, line = self.place, self.place.kernel.body.line
-        if side in self._described:
-            line(f"{side}_at = {place.coordinate(self._described[side].first, f'{tile} * {block}')}")
+        described = [self._described[side, span] for span in self._spans if (side, span) in self._described]
+        for at, first in {at: made.first for made, _, at in described}.items():
+            line(f"{at} = {place.coordinate(first, f'{tile} * {block}')}")
+        if len(described) == len(self._spans):
             return
         if side == "right" and self._words is not None and self._words.symbol == name:
             self._word_lines(f"{tile} * {block}", block)
@@ -120,28 +144,46 @@ class DirectOperands:
         else:
             line(f"{name} = tl.minimum({whole}, {size} - 1){place.cast}{at}")
 
-    def _describe(self) -> dict[str, Described]:
-        """The operands that the copy engine brings."""
-        place, problem, found = self.place, self.place.problem, dict[str, Described]()
+    def _describe(self) -> None:
+        """The operands that the copy engine brings, span by span."""
+        place, problem, body = self.place, self.place.problem, self.place.kernel.body
         for side, operand, name, k in (
             ("left", problem.left, place.left_row, place.left_k),
             ("right", problem.right, place.right_column, place.right_k),
         ):
             if side == "right" and place.scattered:
                 continue
-            made = describe(problem, operand, place.operand_index(operand), (place.batch, name, k))
-            if made is not None:
-                found[side] = made
-                spelling = spelled(problem.graph, made.value.name)
-                place.kernel.operands[f"{side}_tiles"] = made.given(spelling, side, place.kernel.meta)
-        if found:
+            rows: dict[Expr, str] = {}
+            for span in self._spans:
+                index = place.operand_index(operand, span)
+                made = describe(problem, operand, index, (place.batch, name, k), span, self.pads)
+                if made is None:
+                    continue
+                tiles = body.name(f"{side}_tiles") if rows else f"{side}_tiles"
+                if made.first not in rows:
+                    rows[made.first] = body.name(f"{side}_at") if rows else f"{side}_at"
+                self._described[side, span] = made, tiles, rows[made.first]
+                spelling = self._spelling(made, side, span)
+                place.kernel.operands[tiles] = made.given(spelling, side, place.kernel.meta)
+        if self._described:
             self.helpers[HELPER] = TEXT
-        return found
+
+    def _spelling(self, made: Described, side: str, span: Span) -> str:
+        """What the host calls the matrix that is described."""
+        if not made.padded:
+            return spelled(self.place.problem.graph, made.value.name)
+        copies = self.padded.setdefault(made.value.name, self.place.problem.host.local(f"aligned_{side}"))
+        return f"{copies}[{self.parts.index(span)}]"
+
+    @property
+    def parts(self) -> list[Span]:
+        """The spans as they lie along the summed dimension."""
+        return sorted(self._spans, key=lambda span: span.start.low)
 
     # -- one step ----------------------------------------------------------------------------------
 
-    def block(self, end: str) -> None:
-        """Lines of one step along the summed dimension, which ends at ``end``."""
+    def block(self, end: str, span: Span) -> None:
+        """Lines of one step along a span of the summed dimension, where the loop ends at ``end``."""
         place, problem, body = self.place, self.place.problem, self.place.kernel.body
         for side, name, last in (
             ("left", place.left_k, not self._left_turned),
@@ -149,14 +191,14 @@ class DirectOperands:
         ):
             if side == "right" and self._words is not None:
                 self._k_lines(name)
-            elif side not in self._described:
+            elif (side, span) not in self._described:
                 body.line(f"{name} = k_start + tl.arange(0, BLOCK_K){'[None, :]' if last else '[:, None]'}")
         masks = {name: f"({name} < {end})" for name in (place.left_k, place.right_k)} | self._masks
         if self._words is not None and self._words.symbol == place.right_k:
             masks[self._word] = f"({self._word} * {self._words.each} < {end})"
-        reader = Reader(problem.graph, problem.group.nodes, body, masks)
-        left = self._tile(reader, problem.left, "left", (place.left_k, place.left_row))
-        right = self._tile(reader, problem.right, "right", (place.right_k, place.right_column))
+        reader = Reader(problem.graph, problem.group.nodes, body, masks, pointers=self._pointers)
+        left = self._tile(reader, problem.left, "left", (place.left_k, place.left_row), span)
+        right = self._tile(reader, problem.right, "right", (place.right_k, place.right_column), span)
         place.kernel.add_pointers(reader.pointers)
         if self.grade == "fp32":
             self._split()
@@ -190,13 +232,14 @@ class DirectOperands:
         line(f"part_sum = tl.dot({left.format('high')}, {right.format('high')}, part_sum)")
         line(f"total += part_sum * {left.format('scale')} * {right.format('scale')}")
 
-    def _tile(self, reader: Reader, operand: Value, side: str, symbols: tuple[str, str]) -> str:
+    def _tile(self, reader: Reader, operand: Value, side: str, symbols: tuple[str, str], span: Span) -> str:
         """A tile of an operand in the type the tensor cores take it in; zero beyond the summed dimension."""
         problem, body, name = self.place.problem, self.place.kernel.body, f"{side}_tile"
-        if side in self._described:
-            body.line(f"{name} = {self._described[side].load(side)}")
+        if (side, span) in self._described:
+            made, tiles, at = self._described[side, span]
+            body.line(f"{name} = {made.load(tiles, at)}")
             return name
-        index = self.place.operand_index(operand)
+        index = self.place.operand_index(operand, span)
         if side == "right" and self._words is not None:
             return self._unpacked(reader, operand, index, symbols)
         stored = problem.stored(operand.name, index)

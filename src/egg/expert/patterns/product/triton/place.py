@@ -8,7 +8,7 @@ from egg.expert.emit.kernel import Kernel, is_large
 from egg.expert.graph import Value
 from egg.expert.index import Expr, Index, loop_index
 from egg.expert.patterns.product.groups import Groups
-from egg.expert.patterns.product.problem import Problem
+from egg.expert.patterns.product.problem import Problem, Span
 from egg.expert.sizes import Size
 
 Loops = tuple[Expr, Expr, Expr]
@@ -66,16 +66,12 @@ class Place:
         """Whether columns do not lie in the tile one beside the other."""
         return self.groups is not None and not self.groups.even
 
-    def operand_index(self, operand: Value) -> Index:
+    def operand_index(self, operand: Value, span: Span | None = None) -> Index:
+        """Within a span of the summed dimension; else anywhere along it."""
         problem = self.problem
-        batch = loop_index(self.batch, problem.batch)
-        if operand is problem.left:
-            return problem.left_index(
-                batch, loop_index(self.left_row, problem.rows), loop_index(self.left_k, problem.depth)
-            )
-        return problem.right_index(
-            batch, loop_index(self.right_k, problem.depth), loop_index(self.right_column, problem.columns)
-        )
+        k = self.left_k if operand is problem.left else self.right_k
+        names = {"batch": self.batch, "row": self.left_row, "column": self.right_column, "k": k}
+        return problem.operand_index(operand, span or problem.whole, names)
 
     # -- lines -------------------------------------------------------------------------------------
 

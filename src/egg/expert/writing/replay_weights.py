@@ -156,4 +156,4 @@ def _last_name(module: str) -> str:
 
 
 def _singular(name: str) -> str:
-    return name[:-1] if len(name) > 2 and name.endswith("s") and not name.endswith("ss") else "layer"
+    return name[:-1] if len(name) > 3 and name.endswith("s") and not name.endswith("ss") else "layer"

@@ -270,3 +270,22 @@ def test_views_between_convolutions_are_stored_with_the_channels_last(
     assert "contiguous(memory_format" not in body
     assert body.count(".reshape(") == 0
     assert len(re.findall(r"\w+_kernel\[", body)) == 3, "the argument, between the convolutions, behind them"
+
+
+MIXED = """
+self.mix = nn.Linear(c, c, bias=False)
+self.conv1 = nn.Conv2d(c, out, 1)
+self.conv2 = nn.Conv2d(out, c, 3, padding=1)
+self.to(torch.float16)
+"""
+
+
+def test_a_product_that_is_viewed_as_an_image_is_turned_on_the_way() -> None:
+    """Into a convolution of one tap, which is a product of its own then."""
+    given = "x = torch.randn(n, c, h, h, dtype=torch.float16)"
+    forward = "y = (self.mix.weight @ x.flatten(2)).reshape(x.shape)\nreturn self.conv2(self.conv1(y)) + x"
+    source = program(forward, given, MIXED, "c, out", n=8, c=32, out=64, h=48)
+    text = checked(source, Recipe().after(Without("convolution")), (2, 4, 6, 6), [4, 8])
+    body = text[text.index("class ModelNew") :]
+    assert body.count("conv2d(") == 1
+    assert "contiguous(memory_format" not in body

@@ -186,6 +186,19 @@ def test_odd_pieces_of_an_even_row_are_joined_by_a_pass() -> None:
     assert [pattern for pattern, _ in operators(large)] == ["loops", "product"]
 
 
+def test_a_product_in_parts_reads_one_tensor() -> None:
+    """Few tiles and a long sum: parts of it would look for every element in both pieces."""
+    task = program(
+        "return r + F.linear(torch.cat([x, F.gelu(y)], -1), self.w)",
+        "torch.randn(T, A).half(), torch.randn(T, C).half(), torch.randn(T, N).half()",
+        "self.w = nn.Parameter(torch.randn(N, A + C).half())",
+        KNOBS,
+        arguments="x, y, r",
+    )
+    large = resized(task, KNOBS, "T, A, C, N = 1536, 3072, 12288, 3072")
+    assert operators(large) == [("loops", ["gelu", "cat"]), ("product", ["matmul", "add"])]
+
+
 def test_weights_with_odd_rows_are_right_at_other_sizes(tmp_path: Path) -> None:
     """The kernels of a large program, which read a copy of the weight, at the sizes of a small one."""
     large = resized(SKIPPED, KNOBS, "T, A, C, N = 65536, 63, 256, 256")

@@ -17,6 +17,7 @@ from math import ceil
 
 from egg.expert.graph import HALF, Node, Value
 from egg.expert.parts import Target, Unfit
+from egg.expert.patterns.product.follow import crowds
 from egg.expert.patterns.product.problem import Problem
 from egg.expert.patterns.product.rules import LAUNCH, Tiles, Wants, Way, choose, loaded_by_number
 from egg.expert.patterns.product.words import shared_words
@@ -47,53 +48,44 @@ MOVED = {"cat": 6, "pad": 3, "triangle": 3, "where": 1}
 
 def check(problem: Problem, target: Target) -> None:
     """Refuse a group whose prologue should be a pass of its own. The setting ``fold`` decides otherwise."""
-    fold = target.settings.get("fold")
-    if fold or not (computed := _computed(problem) + _scattered(problem, target.gpu)):
+    fold, gpu = target.settings.get("fold"), target.gpu
+    if fold or not (made := _made(problem)):
         return
-    folded, ready = _ways(problem, target.gpu)
+    folded, ready = _ways(problem, gpu)
     if folded.mode == "vector":
         return
     apart = ready.seconds
-    for operand in computed:
+    for operand in made:
         moved = sum(source.bytes for source in problem.behind(operand)[1]) + operand.bytes
-        apart += LAUNCH + moved / (STREAMED * target.gpu.bandwidth)
-    longer = slowed_seconds(problem, target.gpu)
-    longer += sum(_loading_seconds(problem, operand, folded.tiles, target.gpu) for operand in computed)
-    if fold is False or ready.seconds + longer > MARGIN * apart:
+        apart += LAUNCH + moved / (STREAMED * gpu.bandwidth)
+        if not problem.computes(operand) and problem.depth.value % 2:
+            apart += BY_NUMBER * _met(problem, operand, ready.tiles) / _lanes(gpu)
+    if fold is False or ready.seconds + slowed_seconds(problem, gpu) > MARGIN * apart:
         raise Unfit("every tile would compute its operands anew: passes of their own are cheaper")
 
 
 def slowed_seconds(problem: Problem, gpu: Gpu) -> float:
-    """How much longer a product takes because its tiles compute their operands."""
-    computed = _computed(problem)
-    if not computed:
+    """How much longer a product takes because its tiles compute their operands, or read them in pieces."""
+    made = _made(problem)
+    if not made:
         return 0.0
     folded, ready = _ways(problem, gpu)
     if folded.mode == "vector":
         return 0.0
-    longer = sum(_computing_seconds(problem, operand, folded.tiles, gpu) for operand in computed)
+    pieces = [operand for operand in made if not problem.computes(operand, spans=folded.tiles.split == 1)]
+    longer = sum(_loading_seconds(problem, operand, folded.tiles, gpu) for operand in pieces)
+    longer += sum(
+        _computing_seconds(problem, operand, folded.tiles, gpu) for operand in made if operand not in pieces
+    )
     if shared_words(problem) is not None:  # instructions run beside other programs' waits
         return max(folded.seconds, LAUNCH + longer) - ready.seconds
     return folded.seconds - ready.seconds + longer
 
 
-def _computed(problem: Problem) -> list[Value]:
-    """16-bit operands that are not read as they lie."""
+def _made(problem: Problem) -> list[Value]:
+    """16-bit operands that are not one tensor in memory."""
     both = (problem.left, problem.right)
-    return [operand for operand in both if operand.dtype in HALF and problem.computes(operand)]
-
-
-def _scattered(problem: Problem, gpu: Gpu) -> list[Value]:
-    """Joined 16-bit operands of which a piece is loaded number by number, though the whole would not be."""
-    both = (problem.left, problem.right)
-    joined = [operand for operand in both if any(node.op == "cat" for node in problem.behind(operand)[0])]
-    return [
-        operand
-        for operand in joined
-        if problem.depth.value % 2 == 0
-        and not problem.computes(operand)
-        and any(loaded_by_number(problem, operand, span, gpu) for span in problem.spans)
-    ]
+    return [operand for operand in both if operand.dtype in HALF and problem.computes(operand, spans=False)]
 
 
 def _loading_seconds(problem: Problem, operand: Value, tiles: Tiles, gpu: Gpu) -> float:
@@ -104,8 +96,11 @@ def _loading_seconds(problem: Problem, operand: Value, tiles: Tiles, gpu: Gpu) -
 
 
 def _ways(problem: Problem, gpu: Gpu) -> tuple[Way, Way]:
-    """With its prologue and without, whatever is set."""
-    return choose(problem, Target(gpu), Wants()), choose(problem, Target(gpu), Wants(ready=True))
+    """With its prologue and without, whatever is set. What follows decides whether a product of pieces is one
+    of many parts, which read the pieces in one loop."""
+    crowded = len(problem.spans) > 1 and crowds(problem)
+    ways = (choose(problem, Target(gpu), Wants(ready=ready, crowded=crowded)) for ready in (False, True))
+    return next(ways), next(ways)
 
 
 def _computing_seconds(problem: Problem, operand: Value, tiles: Tiles, gpu: Gpu) -> float:

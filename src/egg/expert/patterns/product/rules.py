@@ -188,7 +188,10 @@ def _ways(problem: Problem, target: Target, grade: str, wants: Wants) -> Iterabl
     read = Buffers() if wants.ready else buffers(problem)
     if grade == "fp32" and by_warp_group(gpu):  # those take fp16 tiles in any order from shared memory
         for tiles in _fitting(DIRECT["fp32"], problem, wants, 2, gpu.shared_per_block // 4, read):
-            yield Way("direct", "fp32", tiles, _seconds(problem, gpu, "fp32 unpacked", tiles, None))
+            spans = _spans(problem, tiles)
+            yield Way(
+                "direct", "fp32", tiles, _seconds(problem, gpu, "fp32 unpacked", tiles, None, spans=spans)
+            )
     width = 2 if direct == "half" else 4
     crowded = wants.crowded and direct == "half"
     held = 2 if direct == "tf32x3" or crowded else 1  # split operands are in registers, or the tail's values
@@ -202,7 +205,9 @@ def _ways(problem: Problem, target: Target, grade: str, wants: Wants) -> Iterabl
     for tiles in _fitting(base, problem, wants, held, gpu.shared_per_block // width, read):
         rate = "tf32 unpacked" if direct == "tf32" else direct
         step = STEP + (_computed_seconds(problem, tiles, gpu) if slow else 0.0)
-        seconds = _seconds(problem, gpu, rate, tiles, None, TRANSPOSING if turned else 1.0, step=step)
+        spans = () if wants.ready else _spans(problem, tiles)
+        slower = TRANSPOSING if turned else 1.0
+        seconds = _seconds(problem, gpu, rate, tiles, None, slower, step=step, spans=spans)
         yield Way("direct", direct, tiles, seconds)
 
 
@@ -314,16 +319,16 @@ def _seconds(
     slower: float = 1.0,
     overlapped: bool = False,
     step: float = STEP,
+    spans: Sequence[Span] = (),
 ) -> float:
     """A price. ``packed``: operands that are packed in every call; ``None`` where they are read as they lie.
     ``slower``: how much longer each step takes than with operands as the units want them.
     ``overlapped``: loads of a tile run while the one before is stored; else a short sum hides nothing.
-    ``step``: what one along the summed dimension takes at least."""
+    ``step``: what one along the summed dimension takes at least; ``spans``: loops over it, if not one."""
     batch, m, n = (s.value for s in (problem.batch, problem.rows, problem.columns))
     per_batch = ceil(m / tiles.m) * ceil(n / tiles.n)
     programs = batch * per_batch * tiles.split
-    spans = _spans(problem, tiles) if packed is None else (problem.whole,)
-    steps = _steps(spans, tiles)
+    steps = _steps(spans or (problem.whole,), tiles)
     one = (
         2.0 * tiles.m * tiles.n * tiles.k * steps / (_rate(gpu, rate) / gpu.sms * _fill(tiles, rate)) * slower
     )

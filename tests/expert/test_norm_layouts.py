@@ -70,14 +70,6 @@ def test_a_norm_turns_its_result_by_tiles(norm: str):
     check(source, text, (3, 12, 70, 3))
 
 
-def test_rows_of_short_runs_are_applied_along_the_channels():
-    """Both have their channels last: of a row, 16 channels lie together."""
-    source, text = written("nn.GroupNorm(4, c)", n=4, c=64, h=96, w=96)
-    made = kernels(text)
-    assert "add_group_norm_silu_apply_kernel" in made
-    check(source, text, (2, 8, 5, 7))
-
-
 def test_small_norms_stay_one_kernel_less():
     _, text = written("nn.GroupNorm(4, c)", n=2, c=16, h=16, w=16)
     assert "apply_kernel" not in text

@@ -2,20 +2,20 @@
 
 The rows of a group norm are stretches of channels at all positions. A kernel that walks along them stores
 well where memory has them in this order. Where the result has another order than the operand (its channels
-last, for a library's convolution), every element goes into another sector of memory; where both have their
-channels last, a row is many short runs, each a part of a sector. So the states of rows are joined by a kernel
-of their own, and applied by pointwise work with whatever follows: in tiles with contiguous runs of operand
-and result, each element with the state of the row that it is in. The operand is read twice either way.
+last, for a library's convolution), every element goes into another sector of memory. So the states of rows
+are joined by a kernel of their own, and applied by pointwise work with whatever follows: in tiles with
+contiguous runs of operand and result, each element with the state of the row that it is in. The operand is
+read twice either way.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from egg.expert.graph import BYTES, Graph, Node
+from egg.expert.graph import Graph, Node
 from egg.expert.index import loop_index
 from egg.expert.parts import Group, Target
-from egg.expert.patterns.loops.domain import Anchored, Domain, Split
+from egg.expert.patterns.loops.domain import Anchored
 from egg.expert.patterns.loops.pointwise import pointwise_domain
 from egg.expert.patterns.loops.tiles import plan_of
 from egg.expert.patterns.loops.triton.reader import LoopBody, LoopReader
@@ -24,10 +24,6 @@ from egg.expert.sizes import ONE
 
 LEAST = 2**18
 """Elements from which on another launch costs less than stores all over memory do."""
-MANY = 2**21
-"""The same for rows of short runs."""
-RUN = 64
-"""Bytes below which a run is short: two sectors."""
 
 
 def other_order(work: Work, plan: Plan, target: Target) -> Work | None:
@@ -43,11 +39,9 @@ def other_order(work: Work, plan: Plan, target: Target) -> Work | None:
     if not alike or main.elements.value < LEAST or main.rank < 2:
         return None
     plain, group = _pointwise(graph, work.group)
-    if _turns(plain, group, full[0]):
-        return Work(graph, work.group, pointwise_domain(plain, group), Anchored())
-    if plan.mode == "resident" or main.elements.value < MANY or not _in_short_runs(work, full[0]):
+    if not _turns(plain, group, full[0]):
         return None
-    return Work(graph, work.group, _along(work, full[0]), Anchored())
+    return Work(graph, work.group, pointwise_domain(plain, group), Anchored())
 
 
 def applying_plans(work: Work, over: Work, target: Target) -> tuple[Plan, Plan]:
@@ -79,19 +73,3 @@ def _turns(graph: Graph, group: Group, name: str) -> bool:
     large = [at for value, at in reader.loads if value.elements.value * 4 >= main.elements.value]
     others = [names[dim] for dim in range(main.rank) if dim not in inner]
     return bool(inner) and any(at.stride_of(name) == ONE for at in large for name in others)
-
-
-def _in_short_runs(work: Work, name: str) -> bool:
-    """Whether a row's channels are the innermost dimension of a result, and few."""
-    value, split = work.graph.value(name), work.anchors.first
-    if split.divided is None or value.shape != work.graph.value(next(iter(work.anchors.splits))).shape:
-        return False
-    dim, _, channels = split.divided
-    return value.stride[dim] == ONE and channels.value * BYTES[value.dtype] < RUN
-
-
-def _along(work: Work, name: str) -> Domain:
-    """Tiles of positions and channels of one image: what is known of its rows varies along one side."""
-    value = work.graph.value(name)
-    dims = sorted(range(value.rank), key=lambda dim: (-value.stride[dim].value, dim))
-    return Domain(Split(value.shape, tuple(dims[:-1]), tuple(dims[-1:])), value.rank - 2)

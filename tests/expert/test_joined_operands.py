@@ -142,6 +142,21 @@ def test_short_pieces_share_a_step() -> None:
     assert written(case).kernels["fused_kernel"].count("for k_start in") == 1
 
 
+def test_columns_of_many_matrices_are_read_as_they_lie() -> None:
+    """``einsum("td,edf->etf")``: columns lie side by side within a matrix, and so they are loaded."""
+    b = Build("bfloat16")
+    m, k, e, f = named("rows", (40, 33, 5)), named("depth", (48, 40, 33)), Size(3), Size(64)
+    w = b.reshape(b.permute(b.input("w", e, k, f), 1, 0, 2), k, e * f)
+    case = b.case(b.matmul(b.input("x", m, k), w), **SMALL)
+    part = written(case)
+    assert "right_tile.T" not in part.kernels["fused_kernel"]
+    for at in range(3):
+        arguments = tensors(case, at)
+        (ours,) = harness.run(case.graph, [part], arguments)
+        (right,) = reference(case, arguments, at)
+        assert (ours.double() - right).abs().max() <= FLOORS["bfloat16"] * right.square().mean().sqrt()
+
+
 # -- whole programs ------------------------------------------------------------------------------------
 
 KNOBS = "T, A, C, N = 40, 63, 64, 48"

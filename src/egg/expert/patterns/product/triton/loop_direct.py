@@ -71,7 +71,7 @@ class DirectOperands:
         longest = max(self.place.problem.spans, key=lambda span: span.size.value)
         index = self.place.operand_index(operand, longest)
         problem = self.place.problem
-        runs = problem.in_runs_along(operand.name, index, symbol)
+        runs = self.grade == "half" and problem.in_runs_along(operand.name, index, symbol)
         return runs or problem.contiguous_along(operand.name, index, symbol)
 
     # -- words -------------------------------------------------------------------------------------

@@ -63,6 +63,29 @@ def test_token_mixing_copies_nothing(dtype: str):
     assert "self.t2.weight.expand(" in body
 
 
+def test_products_follow_each_other_with_their_biases():
+    """Nothing lies between them: the second reads what the first's bias was added to."""
+    layers = "self.l1, self.l2 = nn.Linear(tokens, mid), nn.Linear(mid, tokens)\nself.to(torch.float16)"
+    forward = "return torch.tanh(self.l2(self.l1(x.transpose(1, 2))).transpose(1, 2)) + x"
+    given = "x = torch.randn(n, tokens, width, dtype=torch.float16)"
+    source = program(forward, given, layers, "tokens, mid", n=4, tokens=64, mid=32, width=64)
+    body = body_of(source, LEFT, [normal(3, 16, 32, dtype=torch.float16)], [16, 8])
+    assert body.count("torch.bmm(") == 2
+
+
+@pytest.mark.parametrize("groups", [1, 32])
+def test_convolutions_follow_each_other_with_their_biases(groups: int):
+    layers = (
+        "self.c1 = nn.Conv2d(c, c, 3, padding=1, groups=g)\n"
+        "self.c2 = nn.Conv2d(c, c, 3, padding=2, dilation=2, groups=g)\nself.to(torch.float16)"
+    )
+    given = "x = torch.randn(n, c, h, h, dtype=torch.float16)"
+    source = program("return self.c2(self.c1(x)) * x", given, layers, "c, g", n=2, c=32, g=groups, h=16)
+    body = body_of(source, LEFT, [normal(2, 32, 8, 8, dtype=torch.float16)], [32, groups])
+    assert "self.c1.bias" in body
+    assert "self.c2.bias" in body
+
+
 def test_a_dimension_of_images_is_mixed_as_it_lies():
     """Rows are two dimensions, and neighbours in memory; a bias of the channels is a column."""
     layers = "self.mix = nn.Linear(c, out)\nself.to(torch.float16)"

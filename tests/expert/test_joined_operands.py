@@ -23,7 +23,7 @@ from egg.expert.patterns.product import write as product
 from egg.expert.reading.capture import capture
 from egg.expert.sizes import Size, named
 from egg.hardware.gpus import resolve
-from tests.expert import harness
+from tests.expert import elsewhere, harness
 from tests.expert.captured import CPU, program, resized
 from tests.expert.compiling import module_of
 from tests.expert.product_cases import SMALL, Build, Case, reference, tensors
@@ -68,6 +68,16 @@ def joined_weights(dtype: str, along: bool, **settings: Any) -> Case:
     return b.case(b.matmul(x, b.permute(w, 1, 0) if along else w), **{**SMALL, **settings})
 
 
+def one_tap(**settings: Any) -> Case:
+    """The weight of a convolution of one tap: its last dimensions are not the summed one."""
+    b, (m, n) = Build("float16"), mn()
+    pieces = [b.input("x0", m, Size(64)), b.input("x1", m, Size(64))]
+    x = b.node("cat", tuple(pieces), (m, Size(128)), dim=1)
+    stored = b.input("w", n, Size(128), Size(1), Size(1))
+    w = b.reshape(stored, n, Size(128))
+    return b.case(b.matmul(x, b.permute(w, 1, 0)), **{**SMALL, **settings})
+
+
 def turned(**settings: Any) -> Case:
     """Pieces lie with their rows contiguous, the weight with its columns."""
     b, (m, n) = Build("bfloat16"), mn()
@@ -87,6 +97,7 @@ def batched(**settings: Any) -> Case:
 CASES: dict[str, tuple[Callable[[], Case], int]] = {
     "as they lie": (lambda: joined("bfloat16", descriptors=False), 3),
     "by the copy engine": (lambda: joined("float16", descriptors=True), 3),
+    "a weight of one tap": (lambda: one_tap(descriptors=True), 2),
     "in parts": (lambda: joined("bfloat16", SPLIT_K=2, fold=True), 1),
     "a function of it": (lambda: joined("bfloat16", "relu", fold=True), 3),
     "fp32": (lambda: joined("float32", packing=False), 3),
@@ -283,3 +294,15 @@ def test_what_is_written_fits_the_gpu(name: str, tmp_path: Path) -> None:
         assert kernel.instructions.warp_group > 0
 
     COMPILED.once(compile_it, harness.source(case.graph, [written(case)]))
+
+
+def test_the_first_columns_of_a_weight_are_read_where_they_lie() -> None:
+    """Its rows of 100 elements are not aligned, and a copy with aligned rows would hold all of them."""
+    source = elsewhere.program(
+        "return torch.relu(x @ self.w[:, :64].T)",
+        "x = torch.randn(rows, 64, dtype=torch.float16)",
+        "self.w = nn.Parameter(torch.randn(256, 100, dtype=torch.float16))",
+        rows=65536,
+    )
+    assert "described(" in elsewhere.written(source)
+    elsewhere.check(source, [], [elsewhere.normal(40, 64, dtype=torch.float16)], 4e-3)

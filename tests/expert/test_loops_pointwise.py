@@ -12,6 +12,7 @@ from egg.expert.parts import Group, Target, Unfit
 from egg.expert.patterns.loops.triton import strips as loops_strips
 from egg.expert.patterns.loops.write import write
 from egg.expert.sizes import ONE, Size
+from tests.expert import elsewhere
 from tests.expert.checking import H200, MODES, built, check, everywhere, written
 from tests.expert.programs import Program
 
@@ -378,3 +379,10 @@ def test_scans(fn: str, dim: int) -> None:
             return p.pointwise("mul", p.node("scan", (x,), p.shape(x), **attributes), scalars=(None, 2.0))
 
         check(program, **MODES[mode])
+
+
+def test_results_in_orders_that_no_view_leads_back_from_are_computed_from_one_another() -> None:
+    source = elsewhere.program(
+        "a = torch.relu(x)\nreturn a, -a.flip(1).reshape(64, 16, 16)", "x = torch.randn(64, 256)"
+    )
+    elsewhere.check(source, [], [elsewhere.normal(64, 256)])

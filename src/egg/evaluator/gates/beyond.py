@@ -210,14 +210,14 @@ def _elsewhere(
     The exact run may have NaN where the reference has a number: attention written out multiplies the values
     behind a mask by zero, a fused one skips them. There the reference stands for it.
     """
-    wanted = expected.contiguous()
-    golden = torch.where(finite(golden) | ~finite(got), golden, wanted.to(golden.dtype))
-    for c, r in memory.pieces(got, wanted):
+    wanted, exact = expected.contiguous(), golden.contiguous()
+    for c, r, g in memory.pieces(got, wanted, exact):
+        g.copy_(torch.where(finite(g) | ~finite(c), g, r.to(g.dtype)))
         compared = finite(c) | finite(r)
         if spreads:
             compared &= ~torch.isnan(c)
         torch.where(compared, c, r, out=c)
-    return compare(got, wanted, golden, trial.policy.precision)
+    return compare(got, wanted, exact, trial.policy.precision)
 
 
 def _gather(got: torch.Tensor, expected: torch.Tensor) -> None:

@@ -102,7 +102,9 @@ def _is_candidate(graph: Graph, node: Node, left: Left) -> bool:
         return False
     operand = graph.value(str(node.inputs[0]))
     across = _has_one_matrix(graph.values, node) and batch_dimensions(operand) is not None
-    return (across and lies_so(graph.values, graph.producers, operand)) or _adds_a_column(graph, node)
+    return (across and lies_so(graph.values, graph.producers, operand)) or _adds_a_column(
+        graph, graph.values, node
+    )
 
 
 def _has_one_matrix(values: Mapping[str, Value], node: Node) -> bool:
@@ -113,11 +115,11 @@ def _has_one_matrix(values: Mapping[str, Value], node: Node) -> bool:
     return same and plain and operand.rank >= 3 and matrix.rank == 2
 
 
-def _adds_a_column(graph: Graph, node: Node) -> bool:
-    """Whether a batched product of one left matrix adds a number for each of its rows."""
+def _adds_a_column(graph: Graph, values: Mapping[str, Value], node: Node) -> bool:
+    """Whether a batched product of one left matrix adds a number for each row, and is not returned."""
     if len(node.inputs) < 3 or node.inputs[2] is None or node.output in graph.results:
         return False
-    matrix, operand, bias = (graph.value(str(name)) for name in node.inputs)
+    matrix, operand, bias = (values[str(name)] for name in node.inputs)
     return (matrix.rank, operand.rank) == (2, 3) and bias.shape == (matrix.shape[0], ONE)
 
 
@@ -175,7 +177,7 @@ class _Draft:
             self.add(node)
             self._follow(node)
             return
-        if _adds_a_column(self.graph, node):
+        if _adds_a_column(self.graph, self.values, node):
             self.add(node.with_inputs(*node.inputs[:2]))
             self._read_as(node.output, node.output, node.inputs[2])
             return

@@ -172,14 +172,13 @@ def _with_passes(graph: Graph, convolutions: Collection[str]) -> Graph:
     result costs the launch either way.
     """
     values, nodes, renamed = dict(graph.values), list[Node](), dict[str, str]()
-    for node in graph.nodes:
-        inputs = tuple(None if name is None else renamed.get(name, name) for name in node.inputs)
-        node = node.with_inputs(*inputs)
-        if node.op != "conv" or node.output not in convolutions or not _has_pass(graph, node):
+    for old in graph.nodes:
+        node = old.with_inputs(*(None if name is None else renamed.get(name, name) for name in old.inputs))
+        if node.op != "conv" or node.output not in convolutions or not _has_pass(graph, old):
             nodes.append(node)
             continue
         made = graph.result(node)
-        values[made.name] = _laid(made) if _is_to_be_turned(graph, node) else made
+        values[made.name] = _laid(made) if _is_to_be_turned(graph, old) else made
         passed = underscored(f"{made.name}_{'biased' if _has_bias(node) else 'turned'}", values)
         values[passed] = replace(made, name=passed)
         renamed[made.name] = passed

@@ -3,8 +3,8 @@
 It runs in every call, so it must take little of the host, and it must see a weight that lies elsewhere, a
 weight that is replaced and a layer that is replaced: nothing is kept from one call to the next. PyTorch takes
 a good part of a microsecond for each attribute of a module, and several times that for each index of a
-``Sequential``; to iterate over one takes as long as an attribute. So a way that several weights have in
-common is gone once, containers are unpacked, and layers of a container that hold the same weights are one
+``Sequential``; to iterate over one takes as long as an attribute. So a path that several weights have in
+common is followed once, containers are unpacked, and layers of a container that hold the same weights are one
 loop. A few weights are simply named.
 """
 
@@ -25,7 +25,7 @@ INDEX = 3
 """Attributes that take as long to look up as one index of a ``Sequential``."""
 FEW_LOOKUPS, SAVED = 16, 0.6
 """Attributes that a call may look up for its weights one by one, at some 0.4 microseconds each; of more than
-that, the part that must be left where each way is gone once."""
+that, the part that must be left where each path is followed once."""
 WEIGHTS = "weights"
 
 Tree: TypeAlias = "dict[str, Tree | None]"

@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from egg.expert.emit.reader import address
 from egg.expert.graph import Graph, Value
-from egg.expert.index import Expr, Index, loop_index
+from egg.expert.index import Expr, Index, Negative, loop_index
 from egg.expert.parts import Group, Unfit
 from egg.expert.patterns.loops.domain import Anchored, Domain, Split, spread_from
 from egg.expert.patterns.loops.triton.reader import LoopBody, LoopReader
@@ -134,7 +134,10 @@ def _transposing(graph: Graph, group: Group, results: list[str], dims: list[int]
 
 def _beside(graph: Graph, group: Group, results: list[str], index: Index) -> list[tuple[Value, Expr]]:
     """The other results that have an element for each of the first's, with its address there."""
-    found = spread_from(graph, group.nodes, {results[0]: index})
+    try:
+        found = spread_from(graph, group.nodes, {results[0]: index})
+    except (Unfit, Negative):  # a view between them has no inverse that can be written
+        return []
     return [
         (value, address(value, found[value.name]))
         for value in map(graph.value, results[1:])

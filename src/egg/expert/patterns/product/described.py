@@ -78,8 +78,18 @@ class Described:
         block = [own, meta["BLOCK_K"]] if self.along_depth else [meta["BLOCK_K"], own]
         stride = f"{spelling}.stride(0)" if self.padded else self.stride
         if self.begin != Expr() and not self.padded:
-            spelling += f"[..., {self.begin}:]" if self.along_depth else f"[{self.begin}:]"
+            spelling += self._from_begin()
         return f"{HELPER}({spelling}, [{self.rows}, {self.columns}], {stride}, [{', '.join(block)}])"
+
+    def _from_begin(self) -> str:
+        """What follows the spelling of a contiguous tensor of which a later part is described.
+
+        A matrix is cut along one of its dimensions; any other tensor (a weight of a convolution), whose
+        dimensions are not the matrix's, at an element.
+        """
+        if self.value.rank == 2 and self.value.stride[0] == self.stride:
+            return f"[..., {self.begin}:]" if self.along_depth else f"[{self.begin}:]"
+        return f".view(-1)[{self.begin if self.along_depth else self.begin * self.stride}:]"
 
     def load(self, tiles: str, at: str) -> str:
         """The kernel's text that loads one tile; ``at``: its row, or column, in the matrix."""
@@ -136,7 +146,7 @@ def describe(
         return None
     begins = begin.low[0] * (1 if by_depth == ONE else stride.value)
     padded = any(place * ITEM % ALIGNED for place in (stride.value, begins))
-    if padded and not (value.name in pads and _pads(value, stride, by_depth)):
+    if padded and not (value.name in pads and _pads(problem, value, stride, by_depth)):
         return None
     if by_batch == ZERO:
         return Described(value, outer, inner, stride, by_depth == ONE, Expr(), begin, padded)
@@ -145,6 +155,7 @@ def describe(
     return Described(value, outer * batches, inner, stride, True, loops[0] * outer, begin)
 
 
-def _pads(value: Value, stride: Size, by_depth: Size) -> bool:
-    """Whether a value is a plain matrix whose rows are summed over."""
-    return value.rank == 2 and value.stride == (stride, ONE) and by_depth == ONE
+def _pads(problem: Problem, value: Value, stride: Size, by_depth: Size) -> bool:
+    """Whether a value is a plain matrix whose rows are summed over, wholly."""
+    whole = value.rank == 2 and value.shape[1] == problem.depth
+    return whole and value.stride == (stride, ONE) and by_depth == ONE

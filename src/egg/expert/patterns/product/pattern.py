@@ -29,6 +29,7 @@ from egg.expert.patterns.product.problem import Problem
 from egg.expert.patterns.product.prologue import slowed_seconds
 from egg.expert.patterns.product.pytorch import product_call
 from egg.expert.patterns.product.write import write
+from egg.expert.sizes import ONE
 
 
 def operations(graph: Graph, node: Node) -> float:
@@ -52,7 +53,8 @@ def _copying_seconds(graph: Graph, node: Node, machine: Machine) -> float:
     if operand.rank < 3 or matrix.rank != 2 or rows_of_one_matrix(operand) or batch_dimensions(operand):
         return 0.0
     bias = 2.0 * graph.result(node).bytes / ADDED if len(node.inputs) > 2 and node.inputs[2] else 0.0
-    return (2.0 * operand.bytes / COPIED + bias) / machine.memory
+    copied = COPIED if operand.stride[-1] != ONE else 1.0
+    return (2.0 * operand.bytes / copied + bias) / machine.memory
 
 
 LONG, SHORT = 40.0, 6.0

@@ -59,8 +59,8 @@ SHORT_NEAR = 0.2
 SLIGHT = 0.08
 """Of a short call's time on the GPU, what copies may take where the host is near."""
 BUSY = 2.0
-"""Times longer that the host of a short call is taken to need, against what copies take: beside an H200, two
-programs needed 2.3 and 3 times their estimate."""
+"""Times longer that the host of a short call is taken to need, against what copies take: beside an H200,
+with other programs at work on the host, two needed 2.3 and 3 times their estimate."""
 UNCAPTURABLE = re.compile(
     r"\.(?:item|tolist|cpu|tensor|as_tensor|nonzero|masked_select|unique\w*|rand\w*|bernoulli\w*|multinomial"
     r"|normal\w*|\w*dropout\w*|set_allocator|synchronize)\(|\._version\b|self\.training\b"

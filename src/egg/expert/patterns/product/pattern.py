@@ -43,7 +43,8 @@ def _library_seconds(graph: Graph, node: Node, grade: str | None, machine: Machi
 
 
 COPIED, ADDED = 0.18, 0.36
-"""Of a pass's bandwidth: what PyTorch's copy of a transposed operand gets, and its addition of a bias."""
+"""Of a pass's bandwidth: what PyTorch's copy of a transposed operand gets, and its addition of a bias. Both
+from one program, an MLP-Mixer on an H200: 53 and 50 us."""
 
 
 def _copying_seconds(graph: Graph, node: Node, machine: Machine) -> float:

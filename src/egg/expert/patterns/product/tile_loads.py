@@ -2,8 +2,8 @@
 
 A tile that is read as it lies has a place in shared memory for every stage of the loop. One that is computed
 has places for what it is computed from, for every stage but the last, and one more for itself: a product of
-``silu(a) * b`` keeps two tiles a stage where ``a`` alone would be one. Counted so, the compiler's own figures
-come out to the byte.
+``silu(a) * b`` keeps two tiles a stage where ``a`` alone would be one. Of eleven kernels compiled for an H200
+this gave the compiler's own figure for ten, and 4 KB more for one.
 
 Asynchronous copies move four bytes at least. Rows of 16-bit numbers that begin at odd places (a row of 63)
 are loaded number by number, into registers, as if they were computed.

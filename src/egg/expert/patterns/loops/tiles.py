@@ -37,6 +37,11 @@ the rest of the work as programs end."""
 MANY_BLOCKS = 16
 APART = 2**29
 """Elements from which on applying the states of shared rows is worth a launch of its own."""
+JOINED, JOINED_APART = 2048, 2**22
+"""States that a program joins before it applies them, at most; elements from which on a launch of its own
+joins them."""
+LINE = 32
+"""Elements of fp32 that fill a line of the cache."""
 LONE = 8192
 """Elements of a tile whose program has a multiprocessor for itself: 16 for each thread of 16 warps."""
 SECTOR = 32
@@ -165,7 +170,24 @@ def _in_mode(work: Work, target: Target, mode: str) -> Plan:
     else:
         return _along(work, target, mode)
     plan = Plan(mode, block_x, block_r, _warps(block_x * block_r))
-    return replace(plan, splits=_splits(work, plan, wanted)) if mode == "split" else plan
+    return _joinable(work, plan, wanted) if mode == "split" else plan
+
+
+def _joinable(work: Work, plan: Plan, wanted: int) -> Plan:
+    """Rows across memory, shared by programs. Each program that applies the states of its rows joins all of
+    them first: as many as there are programs, so the whole is quadratic. Few of them join within their
+    registers; where much is left to apply, joining is a kernel of its own."""
+    whole = work.domain.outer_size.value * work.domain.kept_size.value * work.domain.reduced_size.value
+    plan = replace(plan, splits=_splits(work, plan, wanted))
+    if plan.block_x * plan.splits <= JOINED or work.depth == 0:
+        return plan
+    if whole >= JOINED_APART:
+        return replace(plan, apart=True)
+    if plan.block_x > LINE:
+        longer = plan.block_r * plan.block_x // LINE
+        plan = replace(plan, block_x=LINE, block_r=min(longer, power_of_two(work.domain.reduced_size.value)))
+        plan = replace(plan, splits=_splits(work, plan, wanted))
+    return replace(plan, splits=max(2, min(plan.splits, JOINED // plan.block_x)))
 
 
 def _lone(work: Work, block_x: int, sms: int) -> Plan:

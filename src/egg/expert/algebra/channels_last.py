@@ -101,17 +101,20 @@ def _of_single_images(graph: Graph, node: Node) -> bool:
 
 
 def wants_last(graph: Graph, node: Node) -> bool:
-    """Whether the library turns around what an fp32 convolution reads, and the program decides where that
-    lies. It does so where it computes in TF32, unless one tap makes a product over the channels of each image
-    of it, with positions that such products can load."""
+    """Whether the library turns around what an fp32 convolution in TF32 reads: unless one tap makes a product
+    over the channels of each image of it, with positions that such products can load."""
     x, weight = (graph.value(str(name)) for name in node.inputs[:2])
-    rounds = (
-        not node["transposed"] and as_size(node["groups"]) == ONE and weight.shape[1].value > FEW_CHANNELS
-    )
     single = all(size == ONE for size in (*weight.shape[2:], *map(as_size, node["stride"])))
-    in_place = single and is_aligned(product(x.shape[2:]), x.dtype)
+    return rounds_inside(graph, node) and not (single and is_aligned(product(x.shape[2:]), x.dtype))
+
+
+def rounds_inside(graph: Graph, node: Node) -> bool:
+    """Whether the library computes a convolution of fp32 images in TF32, and the program decides where those
+    lie."""
+    x, weight = (graph.value(str(name)) for name in node.inputs[:2])
+    rounds = as_size(node["groups"]) == ONE and weight.shape[1].value > FEW_CHANNELS
     inside = x.origin is Origin.NODE and product(x.shape[2:]).value > 1
-    return rounds and inside and not in_place and _of_single_images(graph, node)
+    return rounds and inside and not node["transposed"] and _of_single_images(graph, node)
 
 
 def _laid_out(graph: Graph, suited: Collection[str]) -> Graph:

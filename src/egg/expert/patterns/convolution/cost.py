@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import ceil, prod, sqrt
 
-from egg.expert.algebra.channels_last import wants_last
+from egg.expert.algebra.channels_last import rounds_inside
 from egg.expert.algebra.upsampled import PHASES
 from egg.expert.cost import LAUNCH, Machine, call_bytes
 from egg.expert.graph import HALF, Graph, Node, Origin, Value
@@ -216,11 +216,11 @@ def _library_seconds(graph: Graph, node: Node, grade: str | None, machine: Machi
 
 
 def lies_as_wanted(graph: Graph, node: Node) -> bool:
-    """Whether what the library's convolution reads and makes inside a program has its channels last: all of
-    16 bits, and fp32 images that it would turn around (:mod:`egg.expert.algebra.channels_last`)."""
+    """Whether the library's convolution finds its operand as its kernels load it: of 16 bits, or of fp32
+    images inside a program (:mod:`egg.expert.algebra.channels_last`). There it turns nothing around."""
     if graph.value(str(node.inputs[0])).dtype in HALF:
         return True
-    return wants_last(graph, node)
+    return rounds_inside(graph, node)
 
 
 def _is_turned(graph: Graph, value: Value, last: bool) -> bool:

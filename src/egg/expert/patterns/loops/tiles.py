@@ -35,7 +35,7 @@ MANY_SPLITS = 4096
 """Programs that share one very long row, so many blocks to each: a few waves of them, and the GPU hands out
 the rest of the work as programs end."""
 MANY_BLOCKS = 16
-APART, LONG = 2**26, 2**17
+APART, LONG = 2**26, 2**16
 """Elements from which on applying the states of shared rows is worth a launch of its own: a batch norm of
 2**27 elements applies them at 3.5 TB/s in programs that walk along their rows, and at 4.0 in a block each (an
 H200). Elements of a row from which on no cache keeps it for its second pass, so that rows are shared for that

@@ -105,16 +105,18 @@ def wants_last(graph: Graph, node: Node) -> bool:
     over the channels of each image of it, with positions that such products can load."""
     x, weight = (graph.value(str(name)) for name in node.inputs[:2])
     single = all(size == ONE for size in (*weight.shape[2:], *map(as_size, node["stride"])))
-    return rounds_inside(graph, node) and not (single and is_aligned(product(x.shape[2:]), x.dtype))
+    positions = product(x.shape[2:])
+    in_place = positions.value == 1 or (single and is_aligned(positions, x.dtype))
+    return rounds_as_laid(graph, node) and not in_place
 
 
-def rounds_inside(graph: Graph, node: Node) -> bool:
-    """Whether the library computes a convolution of fp32 images in TF32, and the program decides where those
-    lie."""
+def rounds_as_laid(graph: Graph, node: Node) -> bool:
+    """Whether the library computes a convolution of fp32 images in TF32, and the program decides where these
+    lie, or they have one position: then all layouts are the same."""
     x, weight = (graph.value(str(name)) for name in node.inputs[:2])
     rounds = as_size(node["groups"]) == ONE and weight.shape[1].value > FEW_CHANNELS
-    inside = x.origin is Origin.NODE and product(x.shape[2:]).value > 1
-    return rounds and inside and not node["transposed"] and _of_single_images(graph, node)
+    laid = x.origin is Origin.NODE or product(x.shape[2:]).value == 1
+    return rounds and laid and not node["transposed"] and _of_single_images(graph, node)
 
 
 def _laid_out(graph: Graph, suited: Collection[str]) -> Graph:

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import ceil, prod, sqrt
 
-from egg.expert.algebra.channels_last import rounds_inside
+from egg.expert.algebra.channels_last import rounds_as_laid
 from egg.expert.algebra.upsampled import PHASES
 from egg.expert.cost import LAUNCH, Machine, call_bytes
 from egg.expert.graph import HALF, Graph, Node, Origin, Value
@@ -220,7 +220,7 @@ def lies_as_wanted(graph: Graph, node: Node) -> bool:
     images inside a program (:mod:`egg.expert.algebra.channels_last`). There it turns nothing around."""
     if graph.value(str(node.inputs[0])).dtype in HALF:
         return True
-    return rounds_inside(graph, node)
+    return rounds_as_laid(graph, node)
 
 
 def _is_turned(graph: Graph, value: Value, last: bool) -> bool:

@@ -8,10 +8,12 @@ import pytest
 import torch
 from torch import nn
 
+from egg.core.evaluation import Gate, Refusal
 from egg.core.source import Task
 from egg.expert.algebra.channels_last import channels_last
-from egg.expert.assemble import graph_of, kernel_file
+from egg.expert.assemble import Written, graph_of, kernel_file
 from egg.expert.cost import Machine
+from egg.expert.deciding.repairs import repaired
 from egg.expert.moves import Recipe, Set, Without
 from egg.expert.patterns.convolution.cost import library_seconds
 from egg.expert.reading.capture import capture_once
@@ -143,9 +145,91 @@ def test_one_tap_is_a_product_that_takes_its_norm_along():
     assert {"norm", "pointwise"} <= {node.op for node in tapped.nodes}
 
 
-def test_fp32_convolutions_stay_as_they_are():
-    graph = capture_once(Task("block", block("channels_last").replace("float16", "float32")))
+# -- where the library computes fp32 convolutions in TF32 ------------------------------------------------
+
+RESIDUAL = """
+self.stem = nn.Conv2d(3, c, 7, stride=2, padding=3, bias=False)
+self.norm = nn.BatchNorm2d(c)
+self.conv1 = nn.Conv2d(c, c, 3, padding=1)
+self.norm1 = nn.BatchNorm2d(c)
+self.conv2 = nn.Conv2d(c, out, 1)
+self.conv3 = nn.Conv2d(c, out, 3, padding=1)
+self.depthwise = nn.Conv2d(2 * out, 2 * out, 5, stride=2, padding=2, groups=2 * out)
+self.conv4 = nn.Conv2d(2 * out, c, 1)
+"""
+RESIDUAL_FORWARD = """
+y = F.max_pool2d(torch.relu(self.norm(self.stem(x))), 3, stride=2, padding=1)
+y = torch.relu(self.norm1(self.conv1(y)) + y)
+y = torch.cat((self.conv2(y), self.conv3(y)), 1)
+return self.conv4(torch.relu(self.depthwise(y))).mean((2, 3))
+"""
+DENSE = ("conv", "conv_2", "conv_3", "conv_4", "conv_6")
+
+
+def network(h: int = 128) -> Task:
+    given = "x = torch.randn(n, 3, h, h)"
+    return Task("network", program(RESIDUAL_FORWARD, given, RESIDUAL, "c, out", n=8, c=32, out=64, h=h))
+
+
+def left(task: Task, *more: Set) -> str:
+    recipe = Recipe().after(*(Without("convolution", name) for name in DENSE), *more)
+    return kernel_file(task, graph_of(task), recipe, resolve("H200")).source
+
+
+def test_a_network_in_fp32_has_its_channels_last_between_the_library_calls() -> None:
+    """Batch statistics, a pool, a concatenation and a stencil of ours are between them."""
+    task = network()
+    text = left(task)
+    body = text[text.index("class ModelNew") :]
+    assert body.count("self.packed(channels_last_weight, ") == len(DENSE)
+    assert "nn.functional.linear" not in body.split("conv4")[0], "products would be exact, and slow"
+    assert "bias" not in "".join(re.findall(r"conv2d\([^)]*\)", body)), "what follows adds them"
+    turned = re.findall(r"(?<!permute\(0, 2, 3, 1\))\.contiguous\(", body)
+    assert turned == [".contiguous("], "the input alone is asked for as the caller has it"
+    assert "BLOCK_C" in text, "lanes of the stencil run along the channels"
+    space: dict[str, type[nn.Module]] = {}
+    exec(compile(task.source, "task", "exec"), space)
+    model, x = space["Model"](16, 16), normal(2, 3, 32, 24)
+    state = {name: value.clone() for name, value in model.state_dict().items()}
+    with torch.no_grad():
+        wanted = model(x)
+    (made,) = harness.execute(text + RUN, [x], {"arguments": [16, 16], "state": state})
+    torch.testing.assert_close(made, wanted, atol=1e-4, rtol=1e-4)
+
+
+def test_the_setting_leaves_fp32_as_the_reference_has_it() -> None:
+    assert "channels_last_weight" not in left(network(), Set("file", "channels_last", False))
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        pytest.param("nn.Conv2d(c, out, 3)", "nn.ReLU()", id="an operand of the caller"),
+        pytest.param("nn.Conv2d(c, out, 1)", "nn.Conv2d(out, c, 1)", id="one tap of aligned positions"),
+        pytest.param("nn.Conv2d(c, 8, 1)", "nn.Conv2d(8, c, 3)", id="few channels, in fp32"),
+    ],
+)
+def test_fp32_convolutions_stay_as_they_are_where_nothing_is_turned(first: str, second: str) -> None:
+    layers = f"self.conv1 = {first}\nself.conv2 = {second}"
+    forward, given = "return self.conv2(torch.relu(self.conv1(x)))", "x = torch.randn(n, c, h, h)"
+    graph = capture_once(Task("pair", program(forward, given, layers, "c, out", n=4, c=64, out=64, h=32)))
     assert channels_last(graph, lambda _: True) is graph
+
+
+def test_an_inexact_file_gets_the_layout_of_the_reference() -> None:
+    task, gpu = network(), resolve("H200")
+    graph = graph_of(task)
+    recipe = Recipe().after(*(Without("convolution", name) for name in DENSE))
+
+    def write(recipe: Recipe) -> Written:
+        return kernel_file(task, graph, recipe, gpu)
+
+    refusal = Refusal(Gate.CORRECTNESS, "correctness.error", "relative rms error 2.6e-04", "too inaccurate")
+    found = repaired(recipe, refusal, (), write, library=True)
+    assert found is not None
+    after, repair = found
+    assert repair.moves == (Set("file", "channels_last", False),)
+    assert "channels_last_weight" not in write(after).source
 
 
 STENCILS = {

@@ -60,6 +60,8 @@ STENCILS = (
     Case("stencil", 2, 5, 5, (9, 8), (3, 3), 1, 1, groups=5, tail=("relu",)),
     Case("stencil_wide", 1, 2, 2, (7, 19), (5, 7), 1, 2, groups=2),
     Case("stencil_strided", 2, 3, 3, (12, 19), (3, 3), 2, 1, groups=3),
+    Case("stencil_strided_wide", 2, 3, 3, (13, 18), (5, 5), 2, 2, groups=3, prologue=True, tail=("relu",)),
+    Case("stencil_strided_far", 1, 2, 2, (17, 16), (4, 3), 3, 1, groups=2),
     Case("stencil_dilated", 1, 4, 4, (12, 13), (3, 3), 1, 2, 2, groups=4),
     Case("stencil_line", 2, 4, 4, (29,), (3,), 1, 1, groups=4, bias=False),
     Case("stencil_space", 1, 2, 2, (4, 5, 6), (3, 3, 3), 1, 1, groups=2),

@@ -26,6 +26,9 @@ from egg.expert.writing.replay import REPLAY, SETTINGS, decided
 from egg.expert.writing.write import write_file
 from egg.hardware.gpus import Gpu
 
+CHANNELS_LAST = "channels_last"
+"""The setting of a file that decides whether fp32 convolutions of the library have their channels last."""
+
 
 class NothingToWrite(Exception):
     """Every operator stays a PyTorch call: there is no kernel to write, and the sentence says why."""
@@ -92,7 +95,8 @@ def in_library_layouts(graph: Graph, recipe: Recipe) -> Graph:
         own = PATTERNS.anchor(op)[0].name
         return lambda name: own in recipe.without or (own, name) in recipe.left
 
-    graph = products_across(channels_last(graph, left("conv")), left("matmul"))
+    single = bool(recipe.settings.get(SETTINGS, {}).get(CHANNELS_LAST, True))
+    graph = products_across(channels_last(graph, left("conv"), single), left("matmul"))
     graph = masks_by_key(graph)
     return grouped_heads.by_the_library(graph, left("attention"))
 

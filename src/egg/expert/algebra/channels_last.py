@@ -1,15 +1,17 @@
-"""16-bit convolutions that a library computes, in the layout that it computes in.
+"""Convolutions that a library computes on the tensor cores, in the layout that it computes in.
 
-A library's 16-bit convolutions run on tensors with the channels last. Handed anything else, it turns its
-operands around and its result back, or takes a slower algorithm. So what such a convolution reads and makes
-lies with the channels last, and so does whatever stands between two of them: norms, pointwise operators and
-pools follow. Arguments and results stay as the caller has them, and what reads or makes one of those turns it
-on the way. A bias is added by what follows: the library would pass over the whole result once more for it,
-at a fraction of the bandwidth.
+A library's convolutions on the tensor cores run on tensors with the channels last: all of 16-bit operands,
+and those of fp32 images that PyTorch computes in TF32. Handed anything else, it turns its operands around and
+its result back, or takes a slower algorithm. So what such a convolution reads and makes lies with the
+channels last, and so does whatever stands between two of them: norms, pointwise operators, pools and
+concatenations follow. Arguments and results stay as the caller has them, and what reads
+or makes one of those turns it on the way. A bias is added by what follows: the library would pass over the
+whole result once more for it, at a fraction of the bandwidth.
 
 With the channels last, a convolution of one tap is a product of the positions with the weight, which is what
-it becomes wherever its operand and result lie so: the library's products are as fast, and ours take along
-what follows. So does a convolution whose windows do not overlap, transposed or not
+one of 16-bit operands becomes wherever its operand and result lie so: the library's products are as fast, and
+ours take along what follows. In fp32 it stays a convolution: PyTorch computes those in TF32 by default, and
+products not. So does a 16-bit convolution whose windows do not overlap, transposed or not
 (:mod:`egg.expert.algebra.disjoint`). One of one tap that stands apart from all others needs no other layout:
 it is a product over the channels of each image (:mod:`egg.expert.algebra.across`). A convolution of an image
 that was doubled before is computed on the image as it was (:mod:`egg.expert.algebra.upsampled`).
@@ -32,18 +34,26 @@ from egg.expert.emit.names import underscored
 from egg.expert.graph import HALF, Graph, Node, Origin, Value, contiguous_stride
 from egg.expert.sizes import ONE, Size, as_size, product
 
-FOLLOWING = frozenset({"pointwise", "where", "norm", "pool", "resample"})
+FOLLOWING = frozenset({"pointwise", "where", "norm", "pool", "resample", "cat"})
 """Their results may lie as their operands do."""
 MOST_DIMENSIONS = 5
+IMAGES = 4
+"""Dimensions of images with a batch and channels."""
+FEW_CHANNELS = 8
+"""Input channels up to which the library computes in fp32."""
 LEAST_COPIED = 2**18
 """Elements of an operand from which on a kernel turns it: a smaller copy costs its launch either way."""
 LEAST_PASSED = 2**20
 """Elements of a result from which on a kernel adds its bias, or turns it."""
 
 
-def channels_last(graph: Graph, left: Callable[[str], bool]) -> Graph:
+def channels_last(graph: Graph, left: Callable[[str], bool], single: bool = True) -> Graph:
     """The same program with other layouts between its nodes; ``left``: whether the convolution that makes a
-    value is computed by a library."""
+    value is computed by a library; ``single``: whether those of fp32 are laid out as well."""
+    return _of_halves(_of_singles(graph, left) if single else graph, left)
+
+
+def _of_halves(graph: Graph, left: Callable[[str], bool]) -> Graph:
     graph = by_phases(graph, left)
     every = {node.output for node in graph.nodes if node.op == "conv" and suits(graph, node)}
     called = {name for name in every if left(name) or PHASES in graph.producers[name].attributes}
@@ -61,6 +71,52 @@ def channels_last(graph: Graph, left: Callable[[str], bool]) -> Graph:
     graph = _with_passes(graph, called - single - blocks)
     graph = _as_products(graph, single) if single else graph
     return blocks_as_products(graph, blocks) if blocks else graph
+
+
+def _of_singles(graph: Graph, left: Callable[[str], bool]) -> Graph:
+    """With fp32 convolutions of images in that layout.
+
+    Worth it are those that would turn around what the program itself makes (:func:`wants_last`). All others
+    follow: such of one tap and of few channels, which gain nothing by themselves, and those that kernels of
+    ours compute, which load and store by strides.
+    """
+    images = [node for node in graph.nodes if node.op == "conv" and _of_single_images(graph, node)]
+    called = {node.output for node in images if left(node.output)}
+    called -= _beside(graph, called)
+    if not any(wants_last(graph, graph.producers[name]) for name in called):
+        return graph
+    own = [node for node in images if node.output not in called]
+    suited, before = set(called), 0
+    while len(suited) > before:
+        before = len(suited)
+        turned = _turned(graph, [graph.producers[name] for name in suited])
+        suited |= {node.output for node in own if node.inputs[0] in turned}
+    return _with_passes(_laid_out(graph, suited), called)
+
+
+def _of_single_images(graph: Graph, node: Node) -> bool:
+    """Whether a convolution is one of fp32 images."""
+    x, made = graph.value(str(node.inputs[0])), graph.value(node.outputs[0])
+    return x.dtype == "float32" and x.rank == made.rank == IMAGES
+
+
+def wants_last(graph: Graph, node: Node) -> bool:
+    """Whether the library turns around what an fp32 convolution in TF32 reads: unless one tap makes a product
+    over the channels of each image of it, with positions that such products can load."""
+    x, weight = (graph.value(str(name)) for name in node.inputs[:2])
+    single = all(size == ONE for size in (*weight.shape[2:], *map(as_size, node["stride"])))
+    positions = product(x.shape[2:])
+    in_place = positions.value == 1 or (single and is_aligned(positions, x.dtype))
+    return rounds_as_laid(graph, node) and not in_place
+
+
+def rounds_as_laid(graph: Graph, node: Node) -> bool:
+    """Whether the library computes a convolution of fp32 images in TF32, and the program decides where these
+    lie, or they have one position: then all layouts are the same."""
+    x, weight = (graph.value(str(name)) for name in node.inputs[:2])
+    rounds = as_size(node["groups"]) == ONE and weight.shape[1].value > FEW_CHANNELS
+    laid = x.origin is Origin.NODE or product(x.shape[2:]).value == 1
+    return rounds and laid and not node["transposed"] and _of_single_images(graph, node)
 
 
 def _laid_out(graph: Graph, suited: Collection[str]) -> Graph:
@@ -98,7 +154,7 @@ def _is_to_be_copied(graph: Graph, value: Value) -> bool:
     fixed = value.origin is Origin.INPUT if node is None else node.op == "view"
     positions = product(value.shape[2:]).value
     large = positions > 1 and value.shape[1].value > 1 and value.elements.value >= LEAST_COPIED
-    return fixed and value.rank >= 4 and large and not _lies_last(value)
+    return fixed and value.rank >= 4 and large and not lies_last(value)
 
 
 def suits(graph: Graph, node: Node) -> bool:
@@ -149,8 +205,8 @@ def _images(graph: Graph, node: Node, names: Collection[str | None]) -> list[str
 
 
 def _alike(graph: Graph, node: Node, name: str, shape: tuple[Size, ...]) -> bool:
-    """Whether an operand is as large as the result, or what a pool or a resize reads."""
-    return node.op in ("pool", "resample") or graph.value(name).shape == shape
+    """Whether an operand is as large as the result, a piece of it, or what a pool or a resize reads."""
+    return node.op in ("pool", "resample", "cat") or graph.value(name).shape == shape
 
 
 def _free(graph: Graph, name: str) -> bool:
@@ -214,7 +270,7 @@ def _has_bias(node: Node) -> bool:
 def _is_to_be_turned(graph: Graph, node: Node) -> bool:
     """Whether the library makes a result with the channels last that is returned otherwise."""
     x, made = graph.value(str(node.inputs[0])), graph.result(node)
-    return made.name in graph.results and made.contiguous and not x.contiguous and not _lies_last(made)
+    return made.name in graph.results and made.contiguous and not x.contiguous and not lies_last(made)
 
 
 # -- one tap -------------------------------------------------------------------------------------------
@@ -265,10 +321,11 @@ def _copied(graph: Graph, name: str, called: Collection[str]) -> bool:
 
 def _operands_lie_last(graph: Graph, node: Node) -> bool:
     """Whether a convolution's operand and result have the channels last."""
-    return all(_lies_last(graph.value(str(name))) for name in (node.inputs[0], node.outputs[0]))
+    return all(lies_last(graph.value(str(name))) for name in (node.inputs[0], node.outputs[0]))
 
 
-def _lies_last(value: Value) -> bool:
+def lies_last(value: Value) -> bool:
+    """Whether a value is dense with its channels innermost."""
     wanted = zip(value.shape, value.stride, last_stride(value.shape), strict=True)
     return all(size == ONE or step == other for size, step, other in wanted)
 

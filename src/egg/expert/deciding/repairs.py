@@ -6,7 +6,8 @@ less to go wrong, and the ladder has an end: all but one group left to PyTorch.
 
 Where the evidence names the place (a function, a line of ``forward``), only the group there is written more
 carefully. An error in accuracy is repaired by finer products, of convolutions first: PyTorch runs most of
-them in TF32, but not all.
+them in TF32, but not all. Those that the library computes with the channels last get the reference's layout
+before that: the library chooses by shape and layout which of them it runs in TF32.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from itertools import zip_longest
 
 from egg.core.evaluation import Refusal
 from egg.core.source import Candidate
-from egg.expert.assemble import NothingToWrite, Written
+from egg.expert.assemble import CHANNELS_LAST, NothingToWrite, Written
 from egg.expert.deciding.evidence import facts_of, inexact, remembers
 from egg.expert.fusion.choices import Structure
 from egg.expert.moves import Alone, Grade, Move, Recipe, Set, Without
@@ -78,7 +79,11 @@ def candidates(recipe: Recipe, refusal: Refusal, written: Written) -> Iterator[R
 
 
 def _finer(recipe: Recipe, refusal: Refusal, structure: Structure) -> Iterator[Repair]:
-    """What patterns know to be rounded otherwise; then finer products, each pattern's mildest first."""
+    """The library's convolutions as the reference calls them; what patterns know to be rounded otherwise;
+    then finer products, each pattern's mildest first."""
+    if _lays_singles_out(structure):
+        sentence = "fp32 convolutions of the library in the reference's layout, by which it chooses TF32"
+        yield Repair((Set(SETTINGS, CHANNELS_LAST, False),), sentence)
     refused = Refused(Symptom.INEXACT, recipe, facts_of(refusal).excess)
     for pattern in PATTERNS.values():
         yield from pattern.repairs(structure.graph, _written_by(pattern, structure), refused)
@@ -87,6 +92,13 @@ def _finer(recipe: Recipe, refusal: Refusal, structure: Structure) -> Iterator[R
             if _coarser(recipe, structure, pattern, step.grade):
                 moves = (Grade(pattern.name, step.grade), *_regraded(recipe, structure, pattern, step.grade))
                 yield Repair(moves, step.sentence)
+
+
+def _lays_singles_out(structure: Structure) -> bool:
+    """Whether the library has fp32 convolutions whose results have the channels last."""
+    fallback = [group for group in structure.groups if PATTERNS[group.pattern].fallback]
+    made = (structure.graph.result(node) for group in fallback for node in group.nodes if node.op == "conv")
+    return any(value.dtype == "float32" and not value.contiguous for value in made)
 
 
 def _written_by(pattern: Pattern, structure: Structure) -> list[Group]:

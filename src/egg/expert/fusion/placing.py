@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from egg.expert.algebra.channels_last import lies_last
 from egg.expert.cost import LAUNCH
 from egg.expert.emit.names import numbered
 from egg.expert.graph import Graph, Node, Value
@@ -116,7 +117,9 @@ class _Placing:
         pattern, group = self.home(node)
         if pattern.anchors or not self._leaves(node, group):
             return set()
-        if not whole.contiguous or whole.elements.value > MOST_ELEMENTS or len(node.inputs) < 2:
+        if not (whole.contiguous or _lies_last(whole)):
+            return set()
+        if whole.elements.value > MOST_ELEMENTS or len(node.inputs) < 2:
             return set()
         names = [str(name) for name in node.inputs]
         lent = {name for name in names if names.count(name) == 1 and self._can_be_lent(name, whole, group)}
@@ -142,7 +145,9 @@ class _Placing:
         value, producer = self.graph.value(name), self.graph.producer(name)
         if producer is None or name in self.refused or name in self._whole or name in self.graph.results:
             return False
-        if value.dtype != whole.dtype or not value.contiguous or not value.elements.value:
+        if value.dtype != whole.dtype or not value.elements.value:
+            return False
+        if not (value.contiguous if whole.contiguous else _lies_last(value)):
             return False
         if self._shown(name):
             return False
@@ -197,3 +202,7 @@ class _Placing:
 
     def _fresh(self, stem: str) -> str:
         return numbered(stem, self._values.keys() | self.graph.symbols.keys())
+
+
+def _lies_last(value: Value) -> bool:
+    return value.rank > 2 and lies_last(value)

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import ceil, prod, sqrt
 
+from egg.expert.algebra.channels_last import rounds_as_laid
 from egg.expert.algebra.upsampled import PHASES
 from egg.expert.cost import LAUNCH, Machine, call_bytes
 from egg.expert.graph import HALF, Graph, Node, Origin, Value
@@ -81,8 +82,8 @@ LIBRARY_LEAST, LIBRARY_STEP = 10e-6, 0.12e-6
 """Seconds of the smallest one with what it converts, and for every 32 channels and taps of a lone tile."""
 HALF_RATE = 2.3
 """Times faster with 16-bit operands whose channels are last: 620 TFLOP/s seen."""
-HALF_LEAST, HALF_STEP = 5e-6, 0.06e-6
-"""The least of those, which convert nothing."""
+LAST_LEAST, LAST_STEP = 5e-6, 0.06e-6
+"""The least of those with the channels last, which convert nothing: also in TF32."""
 
 
 def own_seconds(
@@ -185,8 +186,8 @@ def _library_seconds(graph: Graph, node: Node, grade: str | None, machine: Machi
     if PHASES in node.attributes:
         taps = prod(number(pad) + 1 for pad in node["padding"])
     flops = 2.0 * (x if transposed else made).elements.value * weight.shape[1].value * taps
-    half = x.dtype in HALF
-    least, step = (HALF_LEAST, HALF_STEP) if half else (LIBRARY_LEAST, LIBRARY_STEP)
+    half, last = x.dtype in HALF, lies_as_wanted(graph, node)
+    least, step = (LAST_LEAST, LAST_STEP) if last else (LIBRARY_LEAST, LIBRARY_STEP)
     floor = max(moved / machine.memory, least + step * ceil(channels * taps / 32) / max(1, groups))
     if groups > 1 and channels == 1 and half:
         seconds = max(moved / HALF_STENCIL, made.elements.value * taps / HALF_STENCIL_TAPS)
@@ -210,14 +211,22 @@ def _library_seconds(graph: Graph, node: Node, grade: str | None, machine: Machi
     elif grade is not None and grade != "tf32":
         rate = min(rate, machine.rate("library convolution, fp32"))
     rate /= GROUPED if groups > 1 else 1.0
-    turned = sum(value.bytes for value in (x, made) if _is_turned(graph, value, half))
+    turned = sum(value.bytes for value in (x, made) if _is_turned(graph, value, last))
     return max(floor, flops / rate + 2.0 * turned / (TURNED * machine.bandwidth))
 
 
-def _is_turned(graph: Graph, value: Value, half: bool) -> bool:
-    """Whether the library turns a tensor around. Of 16-bit ones only what the caller gives or gets: the
-    others are made with the channels last (:mod:`egg.expert.algebra.channels_last`)."""
-    chosen = half and value.origin is Origin.NODE and value.name not in graph.results
+def lies_as_wanted(graph: Graph, node: Node) -> bool:
+    """Whether the library's convolution finds its operand as its kernels load it: of 16 bits, or of fp32
+    images inside a program (:mod:`egg.expert.algebra.channels_last`). There it turns nothing around."""
+    if graph.value(str(node.inputs[0])).dtype in HALF:
+        return True
+    return rounds_as_laid(graph, node)
+
+
+def _is_turned(graph: Graph, value: Value, last: bool) -> bool:
+    """Whether the library turns a tensor around. Where it has the channels last, only what the caller gives
+    or gets: the others are made so."""
+    chosen = last and value.origin is Origin.NODE and value.name not in graph.results
     return not chosen and not _channels_last(value)
 
 

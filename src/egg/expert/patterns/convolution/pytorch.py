@@ -6,7 +6,7 @@ from egg.expert.algebra.upsampled import PHASES
 from egg.expert.emit.keeping import KEEP
 from egg.expert.emit.layout import LAST, LAST_WEIGHT, PHASE_WEIGHT
 from egg.expert.emit.spelling import Speller, call, per_dimension, unless
-from egg.expert.graph import HALF, HELD, Node, Value
+from egg.expert.graph import FLOATS, HELD, Node, Value
 from egg.expert.sizes import ONE, as_size
 
 
@@ -19,7 +19,7 @@ def convolution_call(speller: Speller, node: Node) -> str:
     x, weight, bias = (speller.optional(node, place) for place in (0, 1, 2))
     given, made = graph.value(str(node.inputs[0])), graph.value(node.outputs[0])
     rank = len(node["stride"])
-    last = given.dtype in HALF and _channels_last(made)
+    last = given.dtype in FLOATS and _channels_last(made)
     flat = last and rank == 1
     depthwise = node["groups"] != 1 and as_size(node["groups"]) == given.shape[1]
     settings = {
@@ -45,7 +45,7 @@ def convolution_call(speller: Speller, node: Node) -> str:
     text = call(function, x, weight, bias, **settings)
     if flat:
         text += ".squeeze(2)"
-    if given.dtype in HALF and made.contiguous and not given.contiguous and made.name in graph.results:
+    if given.dtype in FLOATS and made.contiguous and not given.contiguous and made.name in graph.results:
         text += ".contiguous()"  # a result lies as the caller expects it
     return f"{node.output} = {text}"
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from egg.expert.emit.kernel import allocation
 from egg.expert.emit.layout import HELPERS
 from egg.expert.emit.names import words
 from egg.expert.emit.spelling import Speller, number_text
@@ -165,8 +166,7 @@ def _joined(speller: Speller, node: Node) -> str:
     parts = f"{names} = {made.name}.split(({sizes}{',' if len(pieces) == 1 else ''}), dim={node['dim']})"
     if made.lent:
         return parts
-    kind = f"device={speller.device()}, dtype=torch.{made.dtype}"
-    return f"{made.name} = torch.empty({speller.shape(made.shape)}, {kind})\n{parts}"
+    return f"{allocation(made, speller.device())}\n{parts}"
 
 
 def _pad(speller: Speller, node: Node) -> str:

@@ -35,8 +35,16 @@ MANY_SPLITS = 4096
 """Programs that share one very long row, so many blocks to each: a few waves of them, and the GPU hands out
 the rest of the work as programs end."""
 MANY_BLOCKS = 16
-APART = 2**29
-"""Elements from which on applying the states of shared rows is worth a launch of its own."""
+APART, LONG = 2**26, 2**16
+"""Elements from which on applying the states of shared rows is worth a launch of its own: a batch norm of
+2**27 elements applies them at 3.5 TB/s in programs that walk along their rows, and at 4.0 in a block each (an
+H200). Elements of a row from which on no cache keeps it for its second pass, so that rows are shared for that
+alone: programs that pass over their rows twice reach 2.3 TB/s."""
+JOINED, JOINED_APART = 2048, 2**22
+"""States that a program joins before it applies them, at most; elements from which on a launch of its own
+joins them."""
+LINE = 32
+"""Elements of fp32 that fill a line of the cache."""
 LONE = 8192
 """Elements of a tile whose program has a multiprocessor for itself: 16 for each thread of 16 warps."""
 SECTOR = 32
@@ -118,7 +126,9 @@ def _ruled(work: Work, target: Target) -> Plan:
         plan = _in_mode(work, target, "looped")
     programs = domain.outer_size.value * -(-domain.kept_size.value // plan.block_x)
     enough = length >= LEAST_SPLIT or (length >= 256 and rows * length >= 2**20)
-    if programs < least and enough and not scans:
+    twice = plan.mode == "looped" and any(work.is_full(name) for name in work.writes) and work.depth == 1
+    uncached = twice and length >= LONG and rows * length >= APART
+    if (programs < least or uncached) and enough and not scans:
         return _in_mode(work, target, "split")
     return plan
 
@@ -165,7 +175,24 @@ def _in_mode(work: Work, target: Target, mode: str) -> Plan:
     else:
         return _along(work, target, mode)
     plan = Plan(mode, block_x, block_r, _warps(block_x * block_r))
-    return replace(plan, splits=_splits(work, plan, wanted)) if mode == "split" else plan
+    return _joinable(work, plan, wanted) if mode == "split" else plan
+
+
+def _joinable(work: Work, plan: Plan, wanted: int) -> Plan:
+    """Rows across memory, shared by programs. Each program that applies the states of its rows joins all of
+    them first: as many as there are programs, so the whole is quadratic. Few of them join within their
+    registers; where much is left to apply, joining is a kernel of its own."""
+    whole = work.domain.outer_size.value * work.domain.kept_size.value * work.domain.reduced_size.value
+    plan = replace(plan, splits=_splits(work, plan, wanted))
+    if plan.block_x * plan.splits <= JOINED or work.depth == 0:
+        return plan
+    if whole >= JOINED_APART:
+        return replace(plan, apart=True)
+    if plan.block_x > LINE:
+        longer = plan.block_r * plan.block_x // LINE
+        plan = replace(plan, block_x=LINE, block_r=min(longer, power_of_two(work.domain.reduced_size.value)))
+        plan = replace(plan, splits=_splits(work, plan, wanted))
+    return replace(plan, splits=max(2, min(plan.splits, JOINED // plan.block_x)))
 
 
 def _lone(work: Work, block_x: int, sms: int) -> Plan:

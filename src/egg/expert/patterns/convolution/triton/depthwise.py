@@ -1,8 +1,10 @@
 """One input channel per output channel: no product for tensor cores, just a stencil at the speed of memory.
 
-In two dimensions and with neighbouring rows, a program walks down a strip of one plane: each row of the
+In two dimensions and with neighbouring taps, a program walks down a strip of one plane: each row of the
 input is loaded once (as many shifted vectors as the kernel is wide, all but one of them from L1) and feeds
-every output row it belongs to through rolling sums, with the weights in registers. Otherwise a program takes
+every output row it belongs to through rolling sums, with the weights in registers. With a stride, a step of
+the walk takes that many input rows: five by five taps at stride two load ten vectors for each output row, not
+twenty-five. Otherwise a program takes
 a stretch of one plane and gathers tap by tap. Where the channels are innermost in memory, lanes run along
 them: a program has a block of channels of a narrow strip, or at a few neighbouring positions.
 """
@@ -103,7 +105,10 @@ def _in_strips(form: Form) -> bool:
     """Whether rows of a plane feed each other's sums; a strip of one column has no lanes to run along it."""
     if len(form.axes) != 2 or form.axes[1].out == ONE:
         return False
-    return form.axes[0].reach == form.axes[0].step == 1 and form.taps <= MOST_TAPS
+    rows = form.axes[0]
+    if rows.step > 1 and (_channels_last(form) or rows.step > rows.kernel):
+        return False
+    return rows.reach == 1 and form.taps <= MOST_TAPS
 
 
 def _strips(form: Form, kernel: Kernel, knobs: Knobs) -> tuple[Tail, str]:
@@ -122,16 +127,20 @@ def _strips(form: Form, kernel: Kernel, knobs: Knobs) -> tuple[Tail, str]:
         for kh in range(rows.kernel)
         for kw in range(columns.kernel)
     }
-    last = rows.kernel - 1
+    last = -(-rows.kernel // rows.step) - 1
     for at in range(last):
         line(f"sum_{at} = tl.zeros({shape}, tl.float32)")
     line(f"for step in range(ROWS + {last}):" if last else "for step in range(ROWS):")
     body.indent += 1
-    line(f"in_h = first + step - {rows.padding}" if rows.padding else "in_h = first + step")
-    reader = Reader(form.graph, form.group.nodes, body, masks, pointers=pointers)
-    seen = [_row_at(form, kernel, reader, kw) for kw in range(columns.kernel)]
+    seen = {
+        (phase, kw): x
+        for phase in range(rows.step)
+        for kw, x in enumerate(_input_row(form, kernel, phase, masks, pointers))
+    }
     for at in range(last, -1, -1):
-        products = " + ".join(f"{seen[kw]} * {weights[at, kw]}" for kw in range(columns.kernel))
+        taps = [(row, kw) for row in range(rows.kernel) for kw in range(columns.kernel)]
+        own = [(row, kw) for row, kw in taps if row // rows.step == at]
+        products = " + ".join(f"{seen[row % rows.step, kw]} * {weights[row, kw]}" for row, kw in own)
         name = "acc" if at == last else f"sum_{at}"
         line(f"{name} = {f'sum_{at - 1} + ' if at else ''}{products}")
     line(f"qh = first + step - {last}" if last else "qh = first + step")
@@ -152,6 +161,20 @@ def _strips(form: Form, kernel: Kernel, knobs: Knobs) -> tuple[Tail, str]:
         channels = (form.groups * form.outputs).code()
         return tail, f"(triton.cdiv({channels}, {blocks['BLOCK_C']}) * {strips} * {form.batch.code()},)"
     return tail, f"({strips} * {_planes(form)},)"
+
+
+def _input_row(
+    form: Form, kernel: Kernel, phase: int, masks: dict[str, str], pointers: dict[str, str]
+) -> list[str]:
+    """One of the input rows that a step of the walk begins with, as many as an output row is wide: shifted
+    for each tap."""
+    rows, columns = form.axes
+    at = "first + step" if rows.step == 1 else f"(first + step) * {rows.step}"
+    more = phase - rows.padding
+    shift = f" {'-' if more < 0 else '+'} {abs(more)}" if more else ""
+    row = kernel.body.let("in_h", f"{at}{shift}")
+    reader = Reader(form.graph, form.group.nodes, kernel.body, masks, pointers=pointers)
+    return [_row_at(form, kernel, reader, row, kw) for kw in range(columns.kernel)]
 
 
 def _open_strip(form: Form, kernel: Kernel, across: bool) -> None:
@@ -194,13 +217,13 @@ def _strip_of_channels(form: Form, knobs: Knobs) -> dict[str, str]:
     }
 
 
-def _row_at(form: Form, kernel: Kernel, reader: Reader, kw: int) -> str:
+def _row_at(form: Form, kernel: Kernel, reader: Reader, row: str, kw: int) -> str:
     """The input row, shifted for one tap."""
     rows, columns = form.axes
     iw = loop_index("qw", columns.out) * columns.step + columns.origin(0) + kw * columns.reach
-    in_h = loop_index("in_h", rows.size)
-    guards = ["(in_h >= 0)"] if rows.padding > 0 else []
-    guards += [f"(in_h < {rows.size})"]
+    in_h = loop_index(row, rows.size)
+    guards = [f"({row} >= 0)"] if rows.padding > 0 else []
+    guards += [f"({row} < {rows.size})"]
     guards += [f"({iw} >= 0)"] if iw.may_be_negative() else []
     guards += [f"({iw} < {columns.size})"]
     x = reader.read(form.x.name, (loop_index("n", form.batch), _input_channel(form), in_h, iw), tuple(guards))

@@ -397,6 +397,21 @@ def test_wide_queries_share_keys_where_nothing_hides_parts_of_them(more: str, ro
     assert found == rows
 
 
+def test_lone_programs_of_wide_heads_run_further_ahead() -> None:
+    """Few queries of many heads over one cache: fewer programs than multiprocessors, which wait for nobody."""
+    task = program(
+        "return (q @ k.transpose(1, 2) * 0.1).float().softmax(-1).to(q.dtype) @ k",
+        "torch.randn(B, 128, 512, dtype=torch.bfloat16), torch.randn(B, 4096, 512, dtype=torch.bfloat16)",
+        knobs="B = 16",
+        arguments="q, k",
+    )
+    (part,) = written(task, {}).parts
+    constants = {c.name: c.value for c in part.constants}
+    assert constants["ATTENTION_SUMS_NUM_STAGES"] > constants["ATTENTION_NUM_STAGES"]
+    text = "\n".join(part.kernels.values())
+    assert text.index("ahead = tl.load(maxima_ptr + places)") < text.index("factor = tl.exp2(ahead - base)")
+
+
 def test_settings_become_constants_named_after_the_group() -> None:
     (part, _) = written(TWO, {"BLOCK_M": 64, "packing": True}).parts
     assert {c.name: c.value for c in part.constants}["ATTENTION_BLOCK_M"] == 64

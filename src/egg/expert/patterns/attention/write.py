@@ -38,6 +38,9 @@ MANY_QUERIES = 128
 """From here on keys and values are read often enough to be packed first."""
 PROGRAMS_EACH = 2
 """Programs of few queries that a multiprocessor should have, for enough bytes to be on their way."""
+LONE_STAGES = 6
+"""Of the product with the values where a multiprocessor has one program: nothing else hides its waiting, and
+all of the shared memory is there for it."""
 LEAST_KEYS = 256
 """Of a part: below that, joining costs more than is won."""
 
@@ -236,6 +239,7 @@ class _Writer:
         block_w = self.knobs.constant("BLOCK_W", 64 if idle else 128, (64, 128))
         warps = self.knobs.constant("NUM_WARPS", 8)
         stages = self.knobs.constant("NUM_STAGES", 3, (2, 3))
+        deep = self.knobs.constant("SUMS_NUM_STAGES", LONE_STAGES, (4, LONE_STAGES)) if idle else stages
         if way.packed:
             for side, size, block in (("qk", problem.depth, block_k), ("v", problem.width, block_w)):
                 self.code.call.append(f"{name}_{side}_padded = triton.cdiv({size}, {block}) * {block}")
@@ -268,7 +272,8 @@ class _Writer:
             f"{name}_products", "Weights times values, every tile brought to its row's maximum.", meta
         )
         write_sums(problem, second, way, between)
-        self._launch(second, f"({blocks} * triton.cdiv({problem.width}, {block_w}),)", options)
+        grid = f"({blocks} * triton.cdiv({problem.width}, {block_w}),)"
+        self._launch(second, grid, {"num_warps": warps, "num_stages": deep})
 
     # -- shared ------------------------------------------------------------------------------------
 

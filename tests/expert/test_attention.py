@@ -268,6 +268,15 @@ FILLS = task_of(
     "q, k, v, m, n",
 )
 """A finite score for what is masked: rows that see nothing are the mean of all values."""
+SCALES = task_of(
+    together(
+        *(f"F.scaled_dot_product_attention(q, k, v{more})" for more in (
+            ", scale=0.3", ", scale=-0.3", ", m", ", m.to(q.dtype)"))
+    ),
+    "torch.randn(B, N, L, D).half(), torch.randn(B, N, S, D).half(), torch.randn(B, N, S, D).half(), "
+    "torch.arange(L * S).view(L, S) % 3 > 0",
+    arguments="q, k, v, m",
+)  # fmt: skip
 CASES: dict[str, tuple[Task, dict[str, Any]]] = {
     "as it lies": (TWO, SMALL),
     "packed": (TWO, {**PACKED, "BLOCK_M": 32}),
@@ -275,6 +284,7 @@ CASES: dict[str, tuple[Task, dict[str, Any]]] = {
     "wide": (TWO, WIDE),
     "narrow types": (NARROW, SMALL),
     "narrow types, wide": (NARROW, WIDE),
+    "narrow types, scaled": (SCALES, SMALL),
     "masks": (MASKS, {**PACKED, "BLOCK_M": 32}),
     "several masks": (SEVERAL, SMALL),
     "masks, wide": (MASKS, {**WIDE, "descriptors": False}),
@@ -364,6 +374,42 @@ def test_a_nan_beside_a_mask_is_not_lost(settings: dict[str, Any]) -> None:
 def test_views_are_read_and_stored_where_they_belong() -> None:
     structure = written(AROUND, {})
     assert [group.pattern for group in structure.groups] == ["product", "attention"]
+
+
+def test_scores_are_scaled_with_the_difference_where_the_largest_is_the_same() -> None:
+    texts = ["\n".join(part.kernels.values()) for part in written(SCALES, SMALL).parts]
+    late = ["scores * score_scale - " in text for text in texts if "score_scale" in text]
+    assert late == [True, False, True, False]
+
+
+@pytest.mark.parametrize(
+    ("more", "rows"), [("is_causal=True", 128), ("attn_mask=m", 64)], ids=["causal", "masked"]
+)
+def test_wide_queries_share_keys_where_nothing_hides_parts_of_them(more: str, rows: int) -> None:
+    task = program(
+        f"return F.scaled_dot_product_attention(q, k, v, {more})",
+        ", ".join(["torch.randn(B, 32, L, 128, dtype=torch.bfloat16)"] * 3) + ", torch.rand(L, L) > 0.5",
+        knobs="B, L = 2, 2048",
+        arguments="q, k, v, m",
+    )
+    (part,) = (p for p in written(task, {}).parts if p.constants)
+    (found,) = (c.value for c in part.constants if c.name.endswith("ATTENTION_BLOCK_M"))
+    assert found == rows
+
+
+def test_lone_programs_of_wide_heads_run_further_ahead() -> None:
+    """Few queries of many heads over one cache: fewer programs than multiprocessors, which wait for nobody."""
+    task = program(
+        "return (q @ k.transpose(1, 2) * 0.1).float().softmax(-1).to(q.dtype) @ k",
+        "torch.randn(B, 128, 512, dtype=torch.bfloat16), torch.randn(B, 4096, 512, dtype=torch.bfloat16)",
+        knobs="B = 16",
+        arguments="q, k",
+    )
+    (part,) = written(task, {}).parts
+    constants = {c.name: c.value for c in part.constants}
+    assert constants["ATTENTION_SUMS_NUM_STAGES"] > constants["ATTENTION_NUM_STAGES"]
+    text = "\n".join(part.kernels.values())
+    assert text.index("ahead = tl.load(maxima_ptr + places)") < text.index("factor = tl.exp2(ahead - base)")
 
 
 def test_settings_become_constants_named_after_the_group() -> None:

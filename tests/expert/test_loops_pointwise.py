@@ -386,3 +386,15 @@ def test_results_in_orders_that_no_view_leads_back_from_are_computed_from_one_an
         "a = torch.relu(x)\nreturn a, -a.flip(1).reshape(64, 16, 16)", "x = torch.randn(64, 256)"
     )
     elsewhere.check(source, [], [elsewhere.normal(64, 256)])
+
+
+def test_rows_through_an_index_have_more_loads_on_their_way() -> None:
+    def program(p: Program) -> str:
+        pages = p.size("pages", 4096, 9)
+        table, at = p.input("pool", (pages, 16, 1024), "bfloat16"), p.input("at", (pages,), "int64")
+        return p.node("gather", [table, at], (pages, 16, 1024), "bfloat16", how="embedding", dim=0)
+
+    _, part = written(program)
+    constants = {c.name: c.value for c in part.constants}
+    elements = constants.get("GROUP_BLOCK_X", 1) * constants["GROUP_BLOCK_R"]
+    assert elements == 4 * 8 * 32 * constants["GROUP_NUM_WARPS"]

@@ -21,7 +21,7 @@ from egg.expert.emit.words import INSTEAD
 from egg.expert.graph import Graph, Node, Origin, Value
 from egg.expert.index import Expr, Index, Negative, flat, unflat
 from egg.expert.parts import Unfit
-from egg.expert.sizes import ONE, Size
+from egg.expert.sizes import ONE
 
 NARROW = 2**30
 """Whole numbers below that are computed in 32 bits, whatever type the program has for them."""
@@ -138,16 +138,12 @@ class Reader:
 
     # -- operators ---------------------------------------------------------------------------------
 
-    def _operand(self, name: str, shape: tuple[Size, ...], index: Index, guards: tuple[str, ...]) -> str:
-        """An operand that broadcasts to ``shape``, at an index into that shape."""
-        own = self.graph.value(name).shape
-        skip = len(shape) - len(own)
-        fitted = tuple(Expr() if size == ONE else at for at, size in zip(index[skip:], own, strict=True))
-        return self.read(name, fitted, guards)
+    def _operand(self, name: str, index: Index, guards: tuple[str, ...]) -> str:
+        """An operand that broadcasts, at an index into what it broadcasts to."""
+        return self.read(name, fitted(self.graph.value(name), index), guards)
 
     def _pointwise(self, node: Node, index: Index, guards: tuple[str, ...]) -> str:
-        shape = self.graph.result(node).shape
-        texts = [self._operand(name, shape, index, guards) for name in node.inputs if name is not None]
+        texts = [self._operand(name, index, guards) for name in node.inputs if name is not None]
         dtypes = [self.graph.value(name).dtype for name in node.inputs if name is not None]
         fn = f"{node['fn']}_exact" if node.get("exact") else node["fn"]
         made = self.graph.result(node)
@@ -189,8 +185,7 @@ class Reader:
         return sum(known) if len(known) == len(parts) else None
 
     def _where(self, node: Node, index: Index, guards: tuple[str, ...]) -> str:
-        shape = self.graph.result(node).shape
-        chosen, yes, no = (self._operand(str(name), shape, index, guards) for name in node.inputs)
+        chosen, yes, no = (self._operand(str(name), index, guards) for name in node.inputs)
         return self.body.let(node.label or "chosen", self.language.where(chosen, yes, no))
 
     def _view(self, node: Node, index: Index, guards: tuple[str, ...]) -> str:
@@ -290,6 +285,12 @@ def address(value: Value, index: Index) -> Expr:
     for at, stride in zip(index, value.stride, strict=True):
         total = total + at * stride
     return total
+
+
+def fitted(value: Value, index: Index) -> Index:
+    """The index into a value that broadcasts, by an index into what it broadcasts to."""
+    own = index[len(index) - value.rank :]
+    return tuple(Expr() if size == ONE else at for at, size in zip(own, value.shape, strict=True))
 
 
 def through_view(graph: Graph, node: Node, index: Index) -> Index:

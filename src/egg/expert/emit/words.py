@@ -62,7 +62,7 @@ ATTENTION = frozenset({
     "BLOCK_M", "BLOCK_N", "BLOCK_K", "BLOCK_D", "BLOCK_V", "ROWS", "COLUMNS", "TILE_N", "low", "high",
     "halves", "places", "rows", "step", "factor", "at", "whole", "maxima_ptr", "sums_ptr",
     "SPLIT", "SHARES", "share", "span", "inside", "parts_ptr", "high_ptr", "low_ptr", "scales_ptr",
-    "bounds_ptr", "first", "behind", "lowest",
+    "bounds_ptr", "first", "behind", "lowest", "tops", "ahead",
     "q_stride", "k_stride", "v_stride",
 })  # fmt: skip
 SEGMENTS = frozenset({

@@ -3,6 +3,10 @@
 Groups grow along what they compute: a reader joins its producers. Two results of the same inputs have no such
 path between them (an optimizer's new weights and its new momentum; two losses of the same logits), and would
 read everything twice. Where the positions are the same, one kernel loads each element once and computes both.
+
+Two passes that do the same to tensors of one shape and have an operand in common, however small (new keys and
+new values, put into their caches at the same places), share no bytes to speak of but a launch, what the host
+does for it, and the time between two kernels.
 """
 
 from __future__ import annotations
@@ -21,6 +25,8 @@ LEAST_SHARED = 8
 """One part in so many of the bytes of two passes must be read by both."""
 MOST_TENSORS = 12
 """That one kernel of siblings reads and writes: each takes registers for addresses and elements."""
+ELEMENTWISE = frozenset({"pointwise", "where", "view", "constant", "gather"})
+"""What twins consist of: nothing of a row is kept, so both together take few registers."""
 
 
 def siblings(groups: Groups) -> Iterator[tuple[list[Node], list[Node]]]:
@@ -31,7 +37,8 @@ def siblings(groups: Groups) -> Iterator[tuple[list[Node], list[Node]]]:
     found: list[tuple[int, int, int]] = []
     for one, other in combinations(range(len(passes)), 2):
         shared = sum(groups.graph.value(name).bytes for name in reads[one] & reads[other])
-        if shared and shared * LEAST_SHARED >= moved[one] + moved[other]:
+        enough = shared * LEAST_SHARED >= moved[one] + moved[other]
+        if shared and (enough or _are_twins(groups.graph, passes[one], passes[other])):
             found.append((shared, one, other))
     for _, one, other in sorted(found, key=lambda pair: (-pair[0], pair[1], pair[2])):
         yield passes[one], passes[other]
@@ -41,6 +48,19 @@ def few_tensors(graph: Graph, nodes: Sequence[Node]) -> bool:
     """Whether one kernel has room for what these nodes read and write."""
     group = Group("", tuple(nodes), "")
     return len(group.reads(graph)) + len(group.writes(graph)) <= MOST_TENSORS
+
+
+def _are_twins(graph: Graph, one: Sequence[Node], other: Sequence[Node]) -> bool:
+    """Whether two passes make the same, element by element, of different tensors of one shape."""
+    return _described(graph, one) == _described(graph, other) and all(n.op in ELEMENTWISE for n in one)
+
+
+def _described(graph: Graph, nodes: Sequence[Node]) -> list[object]:
+    """The operators of a pass with their attributes, and what each makes."""
+    return [
+        (node.op, node.attributes, [(graph.value(n).shape, graph.value(n).dtype) for n in node.outputs])
+        for node in nodes
+    ]
 
 
 def _is_pass(groups: Groups, group: list[Node]) -> bool:

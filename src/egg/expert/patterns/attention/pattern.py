@@ -80,7 +80,8 @@ def _by_flash(graph: Graph, node: Node) -> bool:
     mask, the same width of keys and values."""
     q, k, v = (graph.value(str(name)) for name in node.inputs[:3])
     masked = len(node.inputs) > 3 and node.inputs[3] is not None
-    wide = k.shape[-1] != v.shape[-1] or k.shape[-1].value > FLASH_DEPTH or k.shape[-1].value % 8 != 0
+    keys, values = k.shape[-1].value, v.shape[-1].value
+    wide = keys != values or keys > FLASH_DEPTH or keys % 8 != 0
     if len(node.inputs) > 4:
         return False
     return q.dtype in HALF and q.shape[-2].value > FEW_QUERIES and not masked and not wide and q.rank == 4

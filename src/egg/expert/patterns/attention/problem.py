@@ -187,6 +187,12 @@ class Problem:
             else f"{text} * {number_text(Function(*steps[0]).factor)}"
         )
 
+    @property
+    def scale_is_positive(self) -> bool:
+        """For certain, at every size."""
+        scale = self.node["scale"]
+        return not isinstance(scale, float | int) or scale > 0
+
     @cached_property
     def wide_offsets(self) -> bool:
         """Whether 32 bits do not reach all of some operand."""

@@ -57,6 +57,9 @@ FEW = 8
 """Elements that a thread can have of each of its rows; twice as many of 16-bit ones."""
 RESAMPLED = 1024
 """Elements of a resized image that a program makes, four for each thread."""
+GATHERED = 4
+"""Times as many elements for each thread where most come through an index: each load waits for another one,
+so more of them are on their way at a time."""
 WARP_BYTES = 32 * 16
 """What a warp loads at a time."""
 
@@ -337,9 +340,21 @@ def _pointwise(work: Work, target: Target) -> Plan:
     if domain.outer_size != ONE or domain.names[1] == "col":  # a transposing tile
         wide = width <= 2 and min(length, kept) >= 64  # 128 bytes on either side
         return Plan("pointwise", 64, 64, 8) if wide else Plan("pointwise", 32, 32, 4)
+    if _through_index(work) and length * kept >= GATHERED * elements * 2 * PER_SM * target.gpu.sms:
+        elements *= GATHERED
     block_r = min(power_of_two(length), elements)
     block_x = 1 if kept == 1 else min(power_of_two(kept), max(1, elements // block_r))
     return Plan("pointwise", block_x, block_r, min(max(_below(block_x * block_r // 256), 1), 8))
+
+
+def _through_index(work: Work) -> bool:
+    """Whether a table is read at loaded places, with an element for each of the tile's."""
+    domain = work.domain
+    whole = domain.kept_size.value * domain.reduced_size.value
+    return any(
+        node.op == "gather" and work.graph.result(node).elements.value * 2 > whole
+        for node in work.group.nodes
+    )
 
 
 def _neighbouring(length: int, kept: int) -> Plan:

@@ -165,6 +165,7 @@ def _before(producers: dict[str, Node], name: str) -> Iterable[Node]:
 
 def _pointwise(work: Work, plan: Plan) -> Writer:
     kernel = Writer(work, plan, f"{work.group.name}_kernel", "blocks")
+    kernel.load_kept()
     for name in work.writes:
         kernel.store(name)
     return kernel

@@ -131,19 +131,21 @@ class Flash:
         mask = ""
         if blocks.masked:  # asked for early, so that it comes while the scores are computed
             mask = begin_mask(problem, self.kernel, self.reader, "start + tl.arange(0, BLOCK_N)[None, :]")
-        load(problem, self.kernel, way, K, "k_at + start", "0", problem.k)
+        inside = not (blocks.masked or blocks.edge)
+        load(problem, self.kernel, way, K, "k_at + start", "0", problem.k, inside)
         for text in products(way, "scores", "q", "k", turned=True):
             line(text)
         if way.packed:
             self.kernel.operands["k_scales_ptr"] = scales_name(problem, "k")
             line("k_scale = tl.load(k_scales_ptr + batch * key_blocks + start // BLOCK_N)")
             line("scores = scores * (q_scale * k_scale)[:, None]")
-        else:
+        elif not self._scaled_late:
             line("scores = scores * score_scale")
         write_functions(problem, self.kernel, self.others, way.grade == "half")
         if blocks.masked:
             write_mask(problem, self.kernel, mask, blocks.edge)
-        self._weigh(careful=blocks.masked and problem.mask is not None and problem.fill is None)
+        careful = blocks.masked and problem.mask is not None and problem.fill is None
+        self._weigh(careful, inside)
         body.indent -= 1
 
     def _unseen(self, only: str = "") -> None:
@@ -172,7 +174,7 @@ class Flash:
         body.line("column = start + tl.arange(0, BLOCK_N)[None, :]")
         body.line(f'scores = tl.where(column < {problem.keys}, {problem.fill!r}, -float("inf"))')
         body.line("scores = scores + tl.zeros((BLOCK_M, 1), tl.float32)")
-        self._weigh(careful=False)
+        self._weigh(careful=False, inside=False)
         body.indent -= 1
 
     def _start(self) -> None:
@@ -182,21 +184,30 @@ class Flash:
             cast = ".to(tl.int64)" if self.problem.wide_offsets else ""
             self.kernel.body.line(f"key = (start + tl.arange(0, BLOCK_N)[:, None]){cast}")
 
-    def _weigh(self, careful: bool) -> None:
+    @property
+    def _scaled_late(self) -> bool:
+        """Whether scores are scaled where the maximum is taken off, which is one instruction then: the
+        largest is the same before, and nothing but minus infinity is put in between."""
+        problem, added = self.problem, self.problem.mask is not None and self.problem.mask.dtype != "bool"
+        plain = not problem.functions and problem.fill is None and not added
+        return self.way.grade == "half" and plain and problem.scale_is_positive
+
+    def _weigh(self, careful: bool, inside: bool) -> None:
         """A block's scores as weights, and its values onto the sum."""
         self._softmax(careful)
-        load(self.problem, self.kernel, self.way, V, "k_at + start", "0", self.problem.v)
+        load(self.problem, self.kernel, self.way, V, "k_at + start", "0", self.problem.v, inside)
         self._sum()
         self.kernel.body.line("top = higher")
 
     def _softmax(self, careful: bool) -> None:
         line = self.kernel.body.line
-        line("higher = tl.maximum(top, tl.max(scores, axis=1))")
+        scaled = " * score_scale" if self._scaled_late else ""
+        line(f"higher = tl.maximum(top, tl.max(scores, axis=1){scaled})")
         if careful:
             line('base = tl.where(higher == -float("inf"), 0.0, higher)  # rows that saw nothing so far')
         base = "base" if careful else "higher"
         lift = f"({base} - {LIFT})" if self.way.packed else base
-        line(f"weights = tl.exp2(scores - {lift}[:, None])")
+        line(f"weights = tl.exp2(scores{scaled} - {lift}[:, None])")
         line(f"shrink = tl.exp2(top - {base})")
         line("sums = sums * shrink + tl.sum(weights, axis=1)")
 

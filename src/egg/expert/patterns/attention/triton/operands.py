@@ -60,9 +60,13 @@ class Tile:
     """Names of the kernel's constants for its shape."""
 
 
-def load(problem: Problem, kernel: Kernel, way: Way, tile: Tile, row: str, column: str, value: Value) -> None:
+def load(
+    problem: Problem, kernel: Kernel, way: Way, tile: Tile, row: str, column: str, value: Value,
+    inside: bool = False,
+) -> None:  # fmt: skip
     """Lines that put a tile at ``row`` and ``column`` of the packed operand into ``k_high`` and ``k_low``;
-    or one of the operand as it lies, by its loop indices, into ``k``."""
+    or one of the operand as it lies, by its loop indices, into ``k``. ``inside``: all of its rows are there.
+    """
     body, side = kernel.body, tile.side
     if not way.packed:
         names = ("query" if side == "q" else "key", "width" if side == "v" else "depth")
@@ -70,7 +74,7 @@ def load(problem: Problem, kernel: Kernel, way: Way, tile: Tile, row: str, colum
         place = problem.index(names[0], rows, names[1], columns)
         whole = f"(({names[1]} < {columns}) | ({braced(columns)} % {tile.columns} == 0))"
         masks = {names[0]: f"({names[0]} < {rows})", names[1]: whole}
-        mask = " & ".join(masks.values())
+        mask = whole if inside else " & ".join(masks.values())
         if side != "q" and problem.few and problem.computed(value):
             _compute(problem, kernel, side, value, place, masks)
             return

@@ -19,6 +19,11 @@ from egg.expert.patterns.attention.triton.scores import LIFT, read_others, write
 
 Q, K, V = Tile("q", "BLOCK_M", "BLOCK_K"), Tile("k", "BLOCK_N", "BLOCK_K"), Tile("v", "BLOCK_K", "BLOCK_N")
 
+AT_ONCE = 32
+"""Tiles whose maxima are loaded together."""
+OF_TILES = "tile_m * rows + places[None, :]"
+"""Where the maxima and sums of those are."""
+
 
 @dataclass(frozen=True)
 class Wide:
@@ -59,6 +64,10 @@ def write_scores(problem: Problem, kernel: Kernel, way: Way, between: Wide) -> N
         line("q_at = ((batch * blocks + block) * BLOCK_M).to(tl.int32)")
         line("k_at = ((batch * tiles + tile) * BLOCK_N).to(tl.int32)")
     others = read_others(problem, reader)
+    column, mask = "tile * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]", ""
+    early = way.grade == "half" and problem.mask is not None
+    if early:  # on its way during the product
+        mask = begin_mask(problem, kernel, reader, column)
     line("scores = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)")
     line(f"for k_start in range(0, {problem.depth}, BLOCK_K):")
     body.indent += 1
@@ -77,8 +86,7 @@ def write_scores(problem: Problem, kernel: Kernel, way: Way, between: Wide) -> N
     else:
         line("scores = scores * score_scale")
     write_functions(problem, kernel, others, way.grade == "half")
-    column = "tile * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]"
-    write_mask(problem, kernel, begin_mask(problem, kernel, reader, column))
+    write_mask(problem, kernel, mask if early else begin_mask(problem, kernel, reader, column))
     line("top = tl.max(scores, axis=1)")
     line('base = tl.where(top == -float("inf"), 0.0, top)')
     lift = f"(base - {LIFT})" if way.packed else "base"
@@ -118,22 +126,23 @@ def write_sums(problem: Problem, kernel: Kernel, way: Way, between: Wide) -> Non
         reach = "reach"
     line(f"rows = {problem.batch} * blocks * BLOCK_M")
     line('most = tl.full((BLOCK_M,), -float("inf"), tl.float32)')
-    line(f"for start in range(0, {reach}, TILE_N):")
-    line("    most = tl.maximum(most, tl.load(maxima_ptr + start // TILE_N * rows + places))")
+    _over_tiles(kernel, reach, ["most = tl.maximum(most, tl.max(tops, axis=0))"])
     line('base = tl.where(most == -float("inf"), 0.0, most)')
     line("norm = tl.zeros((BLOCK_M,), tl.float32)")
-    line(f"for start in range(0, {reach}, TILE_N):")
-    line("    top = tl.load(maxima_ptr + start // TILE_N * rows + places)")
-    line("    norm += tl.load(sums_ptr + start // TILE_N * rows + places) * tl.exp2(top - base)")
+    sums = f"tl.load(sums_ptr + {OF_TILES}, mask={_within(reach)}, other=0.0)"
+    _over_tiles(kernel, reach, [f"norm += tl.sum({sums} * tl.exp2(tops - base[None, :]), axis=0)"])
     kernel.operands |= {"maxima_ptr": between.maxima, "sums_ptr": between.partial_sums}
     if way.packed:
         line("q_at = ((batch * blocks + block) * BLOCK_M).to(tl.int32)")
         line("k_at = (batch * tiles * TILE_N).to(tl.int32)")
         line("key_blocks = tiles * (TILE_N // BLOCK_K)")
     line("total = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)")
+    line("ahead = tl.load(maxima_ptr + places)")
     line(f"for k_start in range(0, {reach}, BLOCK_K):")
     body.indent += 1
-    line("factor = tl.exp2(tl.load(maxima_ptr + k_start // TILE_N * rows + places) - base)")
+    line("factor = tl.exp2(ahead - base)")
+    line(f"tile_n = tl.minimum(k_start + BLOCK_K, {reach} - 1) // TILE_N")
+    line("ahead = tl.load(maxima_ptr + tile_n * rows + places)  # on its way during the product")
     _load_weights(kernel, way, between)
     if not way.packed:
         line(f"key = (k_start + tl.arange(0, BLOCK_K)[:, None]){cast}")
@@ -150,6 +159,22 @@ def write_sums(problem: Problem, kernel: Kernel, way: Way, between: Wide) -> Non
     if problem.mask is not None and not problem.lonely and problem.sink is None:
         line("result = tl.where(norm[:, None] == 0, 0.0, result)")  # a NaN stays
     store_result(problem, kernel, "result")
+
+
+def _over_tiles(kernel: Kernel, reach: str, lines: list[str]) -> None:
+    """Go over the maxima of all tiles, many at a time: one after the other, each load would be waited for."""
+    line = kernel.body.line
+    line(f"for first in range(0, tl.cdiv({reach}, TILE_N), {AT_ONCE}):")
+    kernel.body.indent += 1
+    line(f"tile_m = first + tl.arange(0, {AT_ONCE})[:, None]")
+    line(f'tops = tl.load(maxima_ptr + {OF_TILES}, mask={_within(reach)}, other=-float("inf"))')
+    for text in lines:
+        line(text)
+    kernel.body.indent -= 1
+
+
+def _within(reach: str) -> str:
+    return f"tile_m * TILE_N < {reach}"
 
 
 def _skips(problem: Problem) -> bool:

@@ -162,6 +162,10 @@ class LoopReader(Reader):
                 found |= {name}
         return found
 
+    def varies(self, index: Index) -> bool:
+        """Whether what is read at an index differs within a tile, and is no scalar of the program."""
+        return any(self._axes_of(at.symbols()) for at in index)
+
     def is_of_row(self, at: Expr, row: str) -> bool:
         """Whether a place is the same for all elements of a row."""
         return self._axes_of(at.symbols()) <= {row}

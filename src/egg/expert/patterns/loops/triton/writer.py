@@ -5,16 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 from egg.expert.emit.kernel import DeviceFunction, Kernel
 from egg.expert.emit.reader import address, pointer_stem
 from egg.expert.emit.triton.scalar import stored
-from egg.expert.graph import Value
+from egg.expert.graph import Node, Value
 from egg.expert.index import Index
 from egg.expert.patterns.loops.domain import PICK
+from egg.expert.patterns.loops.rare import rare_choices
 from egg.expert.patterns.loops.statistics import Statistic
 from egg.expert.patterns.loops.triton import gathering
+from egg.expert.patterns.loops.triton.choosing import chosen_rarely
 from egg.expert.patterns.loops.triton.gathering import HELPERS, Tile
 from egg.expert.patterns.loops.triton.hooks import hook_of
 from egg.expert.patterns.loops.triton.selecting import FUNCTIONS, Order, selected
@@ -31,7 +33,14 @@ class Writer(State):
         for anchor in self.work.anchors.splits:
             for which, name in enumerate(self.work.nodes[anchor].outputs):
                 self.reader.hooks[name] = hook_of(self, anchor, which)
+        for node in self.rare:
+            self.reader.hooks[node.output] = partial(chosen_rarely, self.reader, node)
         self._position()
+
+    @cached_property
+    def rare(self) -> list[Node]:
+        """Choices that are branches of the program."""
+        return list(rare_choices(self.work.graph, self.work.group.nodes)) if self.form == "blocks" else []
 
     # -- where a program is ------------------------------------------------------------------------
 
@@ -278,6 +287,13 @@ class Writer(State):
         return f", mask={mask}" if mask else ""
 
     # -- results -----------------------------------------------------------------------------------
+
+    def load_kept(self) -> None:
+        """Load what results keep, before the first branch: loads behind one wait for those before it."""
+        for node in self.rare:
+            if node.output in self.work.writes:
+                old = self.work.graph.value(str(node.inputs[2]))
+                self.reader.read(old.name, self.work.writes[node.output])
 
     def store(self, name: str) -> None:
         """A result to its tensor, a new value to its buffer."""

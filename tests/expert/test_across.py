@@ -160,3 +160,31 @@ def test_convolutions_of_one_tap_that_stand_apart_leave_positions_contiguous():
     assert "nn.functional.conv2d(" not in body
     assert "channels_last" not in body
     assert body.count(".expand(") == 3
+
+
+def test_the_library_reads_the_transpose_of_a_pass_in_place():
+    """Newton and Schulz: one result of the pass, which the product reads twice."""
+    forward = "y = torch.tanh(x) * 2\nreturn y @ y.T @ y"
+    source = program(forward, "x = torch.randn(n, m, dtype=torch.bfloat16)", n=64, m=128)
+    body = body_of(source, LEFT, [normal(32, 48, dtype=torch.bfloat16)], [])
+    assert "empty_strided" not in body.split("def launches")[-1]
+    assert ".permute(1, 0)" in body
+
+
+def test_operands_of_einsum_lie_where_strides_can_say_so():
+    """GShard: tokens by experts and places, dispatched by its transpose, is stored in one order."""
+    forward = """
+chosen = gates.unsqueeze(-1) * places.unsqueeze(1)
+sent = torch.einsum("sec,sm->ecm", (chosen > 0.5).to(x.dtype), x)
+return torch.einsum("sec,ecm->sm", chosen.to(x.dtype), torch.tanh(sent))
+"""
+    given = "x, gates, places = torch.randn(s, m, dtype=torch.bfloat16), torch.rand(s, 4), torch.rand(s, 32)"
+    source = program(forward, given, s=64, m=48)
+    tensors = [normal(24, 48, dtype=torch.bfloat16), torch.rand(24, 4), torch.rand(24, 32)]
+    task = Task("program", source)
+    structure = kernel_file(task, graph_of(task), LEFT, resolve("H200")).structure
+    groups = zip(structure.groups, structure.parts, strict=True)
+    (first,) = (part for group, part in groups if "gates" in group.reads(structure.graph))
+    (kernel,) = first.kernels.values()
+    assert kernel.count("tl.load") == 2, "both operands are stored where one element is computed"
+    body_of(source, LEFT, tensors, [])

@@ -83,6 +83,38 @@ def test_a_result_and_its_transpose_share_a_tile() -> None:
     assert "row_block" in text
 
 
+@pytest.mark.parametrize("turned", ["operand", "result"])
+def test_matrices_in_two_orders_meet_in_square_tiles(turned: str) -> None:
+    """Without a loop around the tiles: programs have as many rows as columns."""
+
+    def program(p: Program) -> str | tuple[str, str]:
+        n, m = p.size("n", 70, 40), p.size("m", 90, 33)
+        x = p.pointwise("exp", p.input("x", (n, m), "bfloat16"))
+        if turned == "operand":
+            return p.pointwise("add", x, p.permute(p.input("y", (m, n), "bfloat16"), (1, 0)))
+        return x, p.permute(x, (1, 0))
+
+    text = check(program)
+    assert text.count("tl.load") == (2 if turned == "operand" else 1)
+    constants = {constant.name: constant.value for constant in written(program)[1].constants}
+    assert constants["GROUP_BLOCK_X"] == constants["GROUP_BLOCK_R"] in (32, 64)
+
+
+def test_results_with_the_same_places_in_memory_are_stored_together() -> None:
+    """The transpose of one has other strides, and the same order in memory: nothing is computed twice."""
+
+    def program(p: Program) -> tuple[str, str]:
+        n, m = p.size("n", 70, 40), p.size("m", 90, 33)
+        x = p.pointwise("exp", p.input("x", (n, m)))
+        turned = p.permute(p.pointwise("cast", x, dtype="bfloat16"), (1, 0))
+        p.values[turned] = replace(p.values[turned], stride=(ONE, m))
+        return turned, p.pointwise("neg", x)
+
+    text = check(program)
+    assert text.count("tl.load") == 1
+    assert "at_block" in text
+
+
 def test_a_transpose_with_a_short_side_is_computed_on_its_own() -> None:
     def program(p: Program) -> tuple[str, str]:
         x = p.pointwise("exp", p.input("x", (p.size("n", 30, 40), 5)))

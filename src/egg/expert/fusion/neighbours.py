@@ -10,7 +10,9 @@ from collections.abc import Sequence
 
 from egg.expert.fusion.groups import Groups
 from egg.expert.graph import Node
+from egg.expert.parts import Group
 from egg.expert.pattern import FREE
+from egg.expert.patterns.loops.pointwise import only_views
 
 SPREADING = frozenset({"pointwise", "where", "triangle"})
 SPREAD = 8
@@ -119,6 +121,40 @@ def views_before(groups: Groups, reader: Node, group: list[Node]) -> list[Node]:
             found.append(view)
             waiting += view.inputs
     return found
+
+
+def seen_in_memory(groups: Groups, node: Node) -> bool:
+    """Whether a node is a view of a tensor that a group stores in any case, in the same places of memory, and
+    only products, convolutions and the like read it: they read that tensor, with other strides."""
+    graph = groups.graph
+    if node.op != "view" or not _for_anchors(groups, node):
+        return False
+    views = [node]
+    while (before := graph.producer(str(views[0].inputs[0]))) is not None and before.op == "view":
+        views.insert(0, before)
+    root = str(views[0].inputs[0])
+    others = [reader for reader in graph.consumers[root] if reader is not views[0]]
+    stored = root in graph.results or any(_is_anchored(groups, reader) for reader in others)
+    made = before is not None and id(before) in groups.home
+    return made and stored and only_views(graph, Group("", tuple(views), ""))
+
+
+def _for_anchors(groups: Groups, view: Node) -> bool:
+    """Whether only anchors read a view, or views of it."""
+    readers = groups.graph.consumers[view.output]
+    return (
+        bool(readers)
+        and view.output not in groups.graph.results
+        and all(
+            _is_anchored(groups, reader) or (reader.op == "view" and _for_anchors(groups, reader))
+            for reader in readers
+        )
+    )
+
+
+def _is_anchored(groups: Groups, node: Node) -> bool:
+    """Whether a node is in a group around something else than passes over memory."""
+    return id(node) in groups.home and not groups.pattern[id(groups.home[id(node)])].streams
 
 
 def producing_groups(groups: Groups, node: Node) -> list[list[Node]]:

@@ -21,6 +21,7 @@ from egg.expert.fusion.neighbours import (
     LARGEST_STEP,
     next_step,
     producing_groups,
+    seen_in_memory,
     side_producers,
     spread_producers,
     views_before,
@@ -225,12 +226,15 @@ class _Partition:
     def _join_loop(self, node: Node) -> None:
         """With the groups of its producers where one pass can do it all; else with one, the latest first.
 
-        A view of something in memory waits for its reader: there it is an offset and strides. The first step
-        of a copy is made for its reader, so it does not go back to what makes its operand.
+        A view of something in memory waits for its reader: there it is an offset and strides, and a library
+        reads a transposed operand as well as any. The first step of a copy is made for its reader, so it does
+        not go back to what makes its operand.
         """
         streaming, fallback = self._patterns.streaming, self._patterns.fallback
         if (streaming.name, _made(node)) in self._choices.left:
             self._groups.settle([node], fallback)
+            return
+        if seen_in_memory(self._groups, node):
             return
         apart = self._alone(streaming, node) or self._begins_copy(node)
         producing = [] if apart else producing_groups(self._groups, node)

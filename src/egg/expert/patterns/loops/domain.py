@@ -134,8 +134,10 @@ class Domain:
     chosen: Domain | None = None
     """The loops over what a selection takes of each row, where that is less than all of it."""
     turned: bool = False
-    """Without anchors: results that are views of the first in another order are stored from its tile, whose
-    sides are contiguous in one of both orders each. Otherwise every result is computed in its own order."""
+    """Without anchors: results that have an element for each of the first's are stored from its tile, each
+    contiguous along one of the tile's sides. Otherwise every result is computed in its own order."""
+    square: bool = False
+    """Both sides of the tile are contiguous in a large operand or a result."""
 
     @cached_property
     def outer_size(self) -> Size:

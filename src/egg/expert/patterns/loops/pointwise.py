@@ -41,14 +41,14 @@ def pointwise_domain(graph: Graph, group: Group) -> Domain:
     dims = _by_stride(main)
     square = _transposing(graph, group, names, dims)
     if square is not None:
-        return replace(square, turned=_both_along(graph, group, names, square))
-    best = _domain(main, dims, 0)
+        return _stored_together(graph, group, names, square)
+    best = _stored_together(graph, group, names, _domain(main, dims, 0))
     cost = _cost(_met(graph, group, best), best)
     for cut in range(1, len(dims)):
         run = product(main.shape[d] for d in dims[cut:])
         if cost == 0 or run.value < SHORT:
             break
-        domain = _domain(main, dims, cut)
+        domain = _stored_together(graph, group, names, _domain(main, dims, cut))
         found = _cost(_met(graph, group, domain), domain)
         if found < cost:
             best, cost = domain, found
@@ -125,10 +125,11 @@ def _transposing(graph: Graph, group: Group, results: list[str], dims: list[int]
             rows, columns = (_run(main, at, names, dims, side) for side in (dim, last))
             together = len(rows) + len(columns)
             if len({*rows, *columns}) < together or together == len(dims):
-                rows, columns = (dim,), (last,)  # the loop around tiles, by which they are known, has one
+                rows, columns = (dim,), (last,)  # a loop around tiles instead of quotients inside of them
             if product(main.shape[d] for d in rows).value >= SIDE:
                 rest = tuple(d for d in dims if d not in (*rows, *columns))
-                return Domain(Split(main.shape, (*rest, *rows), columns), len(rows), ("outer", "row", "col"))
+                split = Split(main.shape, (*rest, *rows), columns)
+                return Domain(split, len(rows), ("outer", "row", "col"), square=True)
     return None
 
 
@@ -145,13 +146,15 @@ def _beside(graph: Graph, group: Group, results: list[str], index: Index) -> lis
     ]
 
 
-def _both_along(graph: Graph, group: Group, results: list[str], square: Domain) -> bool:
-    """Whether the sides of the first result's tile are contiguous in all results."""
-    met = _beside(graph, group, results, square.index(square.main))
-    sides = square.names[1:]
-    return len(met) == len(results) - 1 > 0 and all(
-        any(at.stride_of(side) == ONE for side in sides) for _, at in met
-    )
+def _stored_together(graph: Graph, group: Group, results: list[str], domain: Domain) -> Domain:
+    """With all results stored from the first one's tile, where its sides are contiguous in each of them: the
+    last alone, unless the tile is square."""
+    if len(results) == 1:
+        return domain
+    met = _beside(graph, group, results, domain.index(domain.main))
+    sides = domain.names[1:] if domain.square else domain.names[2:]
+    along = all(any(at.stride_of(side) == ONE for side in sides) for _, at in met)
+    return replace(domain, turned=along and len(met) == len(results) - 1)
 
 
 def _run(main: Value, at: Expr, names: list[str], dims: list[int], dim: int) -> tuple[int, ...]:

@@ -337,7 +337,7 @@ def _pointwise(work: Work, target: Target) -> Plan:
     length, kept = domain.reduced_size.value, domain.kept_size.value
     if any(node.op == "resample" for node in work.group.nodes):
         return _neighbouring(length, kept)
-    if domain.outer_size != ONE or domain.names[1] == "col":  # a transposing tile
+    if domain.square:
         wide = width <= 2 and min(length, kept) >= 64  # 128 bytes on either side
         return Plan("pointwise", 64, 64, 8) if wide else Plan("pointwise", 32, 32, 4)
     if _through_index(work) and length * kept >= GATHERED * elements * 2 * PER_SM * target.gpu.sms:

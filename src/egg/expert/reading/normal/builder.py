@@ -226,6 +226,15 @@ class Builder:
             return value
         return self.one("view", [value], shape, value.dtype, "reshape", how="reshape")
 
+    def merged(self, value: Value, shape: Sequence[int]) -> Value:
+        """A reshape that lies where its operand does if strides can say so, as PyTorch's does: a product
+        reads a transposed operand as it is, and needs no copy of it."""
+        made = self.reshape(value, shape)
+        if made is value:
+            return made
+        given = torch.empty_strided(extents(value), [s.value for s in value.stride], device="meta")
+        return self.restrided(made, given.reshape(extents(made)).stride())
+
     def permute(self, value: Value, dims: Sequence[int]) -> Value:
         dims = tuple(dimension(d, value.rank) for d in dims)
         if dims == tuple(range(value.rank)):

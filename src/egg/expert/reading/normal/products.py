@@ -71,8 +71,8 @@ def _tensordot(b: Builder, call: Call) -> Lowered:
     rows = [d for d in range(first.rank) if d not in out]
     columns = [d for d in range(second.rank) if d not in inner]
     depth = math.prod(extents(first)[d] for d in out)
-    left = b.reshape(b.permute(first, (*rows, *out)), (-1, depth))
-    right = b.reshape(b.permute(second, (*inner, *columns)), (depth, -1))
+    left = b.merged(b.permute(first, (*rows, *out)), (-1, depth))
+    right = b.merged(b.permute(second, (*inner, *columns)), (depth, -1))
     return b.reshape(b.matmul(left, right), call.shape)
 
 
@@ -137,7 +137,7 @@ def _pair(b: Builder, x: Value, of_x: str, y: Value, of_y: str, later: set[str])
     right = b.permute(y, [of_y.index(c) for c in (*batch, *depth, *columns)])
     lead = [size[c] for c in batch]
     m, k, n = (math.prod(size[c] for c in group) for group in (rows, depth, columns))
-    made = b.matmul(b.reshape(left, (*lead, m, k)), b.reshape(right, (*lead, k, n)))
+    made = b.matmul(b.merged(left, (*lead, m, k)), b.merged(right, (*lead, k, n)))
     letters = "".join((*batch, *rows, *columns))
     return b.reshape(made, [size[c] for c in letters]), letters
 

@@ -94,3 +94,21 @@ def test_elements_that_have_words_of_their_own_are_read_as_before() -> None:
     )  # fmt: skip
     (part,) = written(task).parts
     assert not any("tl.reshape" in text for text in part.kernels.values())
+
+
+def test_a_pass_unpacks_words_before_a_product_of_what_it_stores() -> None:
+    forward, inputs, _ = FORMS["words along the columns"]
+    knobs = "M, W, G, L = 16, 1376, 32, 128"
+    task = program(forward, f"torch.randn(M, G * L, dtype=torch.float16), {inputs}", SHIFTS, knobs, "x, q, s")
+    structure = structured(simplify(capture(task)), Target(resolve("H200")))
+    assert [group.pattern for group in structure.groups] == ["loops", "product"]
+
+
+@pytest.mark.parametrize("rows", [2, 8])
+def test_a_few_rows_of_a_computed_operand_are_a_product_on_tensor_cores(rows: int) -> None:
+    """Ordinary units would compute it from every row of the other operand anew."""
+    given = "torch.randn(M, 4096).half(), torch.randint(-9, 9, (14336, 4096), dtype=torch.int8)"
+    knobs = f"M, W, G, L = {rows}, 6, 3, 32"
+    task = program("return F.linear(x, q.to(x.dtype))", given, "pass", knobs, "x, q")
+    (part,) = structured(simplify(capture(task)), Target(resolve("H200"))).parts
+    assert any("tl.dot(" in text for text in part.kernels.values()) == (rows > 2)

@@ -14,6 +14,7 @@ from egg.expert.algebra import grouped_heads
 from egg.expert.algebra.across import products_across
 from egg.expert.algebra.channels_last import channels_last
 from egg.expert.algebra.mask_layout import masks_by_key
+from egg.expert.algebra.padded_rows import padded_rows
 from egg.expert.algebra.simplify import simplify
 from egg.expert.fusion.choices import Choices, Structure
 from egg.expert.fusion.structure import structured
@@ -97,6 +98,7 @@ def in_library_layouts(graph: Graph, recipe: Recipe) -> Graph:
 
     single = bool(recipe.settings.get(SETTINGS, {}).get(CHANNELS_LAST, True))
     graph = products_across(channels_last(graph, left("conv"), single), left("matmul"))
+    graph = padded_rows(graph, left("matmul"))
     graph = masks_by_key(graph)
     return grouped_heads.by_the_library(graph, left("attention"))
 

@@ -129,6 +129,8 @@ class Value:
     room: str = ""
     """The larger tensor that it is a part of, whose strides it has: what makes it finds a tensor of its
     name and stores into that, instead of allocating one."""
+    padded: bool = False
+    """Its rows, ``stride[-2]`` elements long, are longer than its columns, and all of them may be read."""
 
     @property
     def lent(self) -> bool:
@@ -138,6 +140,12 @@ class Value:
     @property
     def elements(self) -> Size:
         return product(self.shape)
+
+    @property
+    def reach(self) -> Size:
+        """How far offsets into it may lead: its elements, or more where its rows have gaps between them."""
+        steps = (size * stride for size, stride in zip(self.shape, self.stride, strict=True))
+        return max((self.elements, *steps), key=lambda size: size.value)
 
     @property
     def rank(self) -> int:

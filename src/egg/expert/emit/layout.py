@@ -10,11 +10,17 @@ LAST = {4: "torch.channels_last", 5: "torch.channels_last_3d"}
 LAST_WEIGHT = "channels_last_weight"
 PHASE_WEIGHT = "phase_weight"
 ALIGNED_WEIGHT = "aligned_weight"
+PADDED_WEIGHT = "padded_weight"
 HELPERS = {
     ALIGNED_WEIGHT: f'''def {ALIGNED_WEIGHT}(weight):
     """A matrix whose rows begin at multiples of 16 bytes, as the library's fast products load them."""
     width, step = weight.shape[1], 16 // weight.element_size()
     return nn.functional.pad(weight, (0, -width % step))[:, :width]''',
+    PADDED_WEIGHT: f'''def {PADDED_WEIGHT}(weight, dim, block):
+    """A weight with features of zeros behind its own, in whole blocks: rows of a product with it begin at
+    multiples of 16 bytes, as the library's fast products store them."""
+    before = (0, 0) * (weight.dim() - 1 - dim)
+    return nn.functional.pad(weight, (*before, 0, -weight.shape[dim] % block))''',
     PHASE_WEIGHT: f'''def {PHASE_WEIGHT}(weight, *padding):
     """A weight for images that are to be doubled, on the images as they are: for results at even and at
     odd places the taps that meet the same element are summed. Phases are channels, the channels are last.

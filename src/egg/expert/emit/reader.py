@@ -19,7 +19,7 @@ from egg.expert.emit.names import numbered
 from egg.expert.emit.triton.language import TRITON
 from egg.expert.emit.words import INSTEAD
 from egg.expert.graph import Graph, Node, Origin, Value
-from egg.expert.index import Expr, Index, Negative, flat, unflat
+from egg.expert.index import Expr, Index, Negative, flat, loop_index, unflat
 from egg.expert.parts import Unfit
 from egg.expert.sizes import ONE
 
@@ -125,8 +125,22 @@ class Reader:
             at.is_constant and all(inside)
         ):  # a scalar takes no mask of a tile's shape either
             return at, ""
-        masked = [self.masks[s] for s in sorted(at.symbols()) if s in self.masks]
+        wide = self._padded_along(value, index)
+        texts = {**self.masks, wide: f"({wide} < {value.stride[-2]})"} if wide is not None else self.masks
+        masked = [texts[s] for s in sorted(at.symbols()) if s in texts]
         return at, " & ".join((*dict.fromkeys(masked), *guards))
+
+    def _padded_along(self, value: Value, index: Index) -> str | None:
+        """The loop index that runs along rows which are longer than their columns: a load may read what lies
+        between them, up to a multiple of 16 bytes, where one that ends with the columns goes element by
+        element. What it reads there is of no lane that counts."""
+        symbols = index[-1].symbols() if value.padded else frozenset()
+        for symbol in symbols:
+            alone = index[-1] == loop_index(symbol, value.shape[-1])
+            again = any(symbol in at.symbols() for at in index[:-1])
+            if alone and not again and self.masks.get(symbol) == f"{symbol}_mask":
+                return symbol
+        return None
 
     def _loaded(self, value: Value, text: str) -> str:
         """What was loaded as the kernels compute with it, under a name."""

@@ -140,7 +140,8 @@ def signature(graph: Graph, nodes: Sequence[Node], *, exact: bool = True) -> tup
         )
         kind = "made" if name in made else "held" if value.origin in HELD else "read"
         lent = kind == "made" and value.lent
-        facts.append((kind, leaves, lent, value.dtype, frozen.of(value.shape), frozen.of(value.stride)))
+        how = (kind, leaves, lent, value.padded, value.dtype)
+        facts.append((*how, frozen.of(value.shape), frozen.of(value.stride)))
     steps = tuple(
         (
             node.op,

@@ -61,6 +61,8 @@ def _certain(graph: Graph, node: Node, value: Value) -> bool:
         return _inside(value)  # wherever one looks, it is the same number
     if node.op == "conv" and value.rank > operands[0].rank:
         return True  # phases of a doubled image: the call itself asks for a layout
+    if node.op == "matmul" and value.padded:
+        return True  # the call makes longer rows, and a view of its columns
     if not value.contiguous:
         return False
     alike = all(operand.contiguous for operand in operands)

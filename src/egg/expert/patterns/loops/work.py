@@ -179,7 +179,7 @@ class Work:
         names = dict.fromkeys((*self.group.reads(self.graph), *self.writes))
         domain = self.domain
         over = domain.outer_size * domain.kept_size * domain.reduced_size
-        return [over, *(self.graph.value(name).elements for name in names)]
+        return [over, *(self.graph.value(name).reach for name in names)]
 
     @cached_property
     def far_along(self) -> bool:

@@ -34,6 +34,9 @@ FURTHER_LOAD = 6
 BY_NUMBER = 20
 """The same for one that is loaded by itself, since rows begin at odd places: a 65536 x 256 x 63 product takes
 25 us on an H200, twice what its bytes take."""
+UNPACKED = 80
+"""The same, at least, for one that shares a word with others: 16 rows times 11008 x 4096 numbers of four bits
+took 182 us on an H200, where a pass that unpacks them and a product of what it stores take 70."""
 SIMPLE = frozenset({
     "add", "sub", "mul", "neg", "abs", "relu", "maximum", "minimum", "clamp", "clamp_min", "clamp_max",
     "eq", "ne", "lt", "le", "gt", "ge", "logical_not", "logical_and", "logical_or", "bitwise_and",
@@ -114,6 +117,7 @@ def _computing_seconds(problem: Problem, operand: Value, tiles: Tiles, gpu: Gpu)
     each += sum(
         _instructions(node) * min(1.0, problem.graph.result(node).elements.value / whole) for node in nodes
     )
+    each = max(each, UNPACKED) if words is not None else each
     return each * _met(problem, operand, tiles) / _lanes(gpu)
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from egg.expert.algebra.across import batch_dimensions, is_aligned
+from egg.expert.algebra.padded_rows import BLOCK, matrix_of
 from egg.expert.emit.keeping import KEEP
-from egg.expert.emit.layout import ALIGNED_WEIGHT
+from egg.expert.emit.layout import ALIGNED_WEIGHT, PADDED_WEIGHT
 from egg.expert.emit.spelling import Speller
 from egg.expert.graph import HALF, HELD, Node, Origin, Value
 from egg.expert.parts import spelled
@@ -18,6 +19,8 @@ def product_call(speller: Speller, node: Node) -> str:
     transposed, or the result, to make one product of all.
     """
     a, b, bias = (*node.inputs, None)[:3]
+    if (padded := _padded(speller, node)) is not None:
+        return f"{node.output} = {padded}"
     if (batched := _batched(speller, node)) is not None:
         return f"{node.output} = {batched}"
     left, right = spelled(speller.graph, str(a)), spelled(speller.graph, str(b))
@@ -37,6 +40,26 @@ def product_call(speller: Speller, node: Node) -> str:
     if (function := _adding(speller, (str(a), str(b), bias))) is not None:
         return f"{node.output} = torch.{function}({added}, {left}, {right})"
     return f"{node.output} = torch.matmul({left}, {right}) + {added}"
+
+
+def _padded(speller: Speller, node: Node) -> str | None:
+    """The product with further features of zeros, where its result is to have longer rows than columns; what
+    is read of it are its own."""
+    made, found = speller.graph.result(node), matrix_of(speller.graph, node)
+    if found is None or not made.padded:
+        return None
+
+    def whole(value: Value, dim: int) -> str:
+        return f"{KEEP}({PADDED_WEIGHT}, {spelled(speller.graph, value.name)}, {dim}, {BLOCK})"
+
+    (matrix, features), left = found, spelled(speller.graph, str(node.inputs[0]))
+    columns = f"[..., :{speller.size(made.shape[-1])}]"
+    bias = [whole(speller.graph.value(name), 0) for name in node.inputs[2:] if name is not None]
+    if features == 0:
+        return f"nn.functional.linear({', '.join((left, whole(matrix, 0), *bias))}){columns}"
+    if not bias:
+        return f"torch.matmul({left}, {whole(matrix, 1)}){columns}"
+    return f"nn.functional.linear({left}, {whole(matrix, 1)}.t(), {bias[0]}){columns}"
 
 
 def _batched(speller: Speller, node: Node) -> str | None:

@@ -107,7 +107,7 @@ class _Writer:
     def _counts(self) -> tuple[str, ...]:
         """What offsets of 32 bits must reach: tensors, and the result, of which parts may be stored."""
         names = (*self.group.reads(self.graph), *self.writes)
-        every = [*(self.graph.value(name).elements for name in names), self.problem.result.elements]
+        every = [*(self.graph.value(name).reach for name in names), self.problem.result.elements]
         return () if any(count.value >= REACH for count in every) else within_reach(every)
 
     # -- decisions ---------------------------------------------------------------------------------

@@ -312,6 +312,28 @@ def test_functions_of_the_host_take_memory_for_their_result() -> None:
     assert placed([*body[:1], "        into = 1", "        return a"], {"added": helper}).into == "into_"
 
 
+def test_several_results_of_a_function_are_written_where_the_caller_keeps_them() -> None:
+    helper = (
+        "def parted(x):\n"
+        "    low = torch.empty(x.shape, device=x.device)\n"
+        "    view = low.view(2, 2)\n"
+        "    high = torch.zeros(x.shape, device=x.device)\n"
+        "    parted_kernel[(1,)](x, low, high)\n"
+        "    return low, view, high"
+    )
+    body = [
+        "        a, b, c = parted(x)", "        d, e, f = parted(a)", "        return a, c, b, d",
+    ]  # fmt: skip
+    found = placed(body, {"parted": helper})
+    assert found.written == {0, 1, 3}
+    assert found.lines[:2] == (
+        "        a, b, c = parted(x, out_0=into and into[0], out_2=into and into[1])",
+        "        d, e, f = parted(a, out_0=into and into[3])",
+    )
+    assert "def parted(x, out_0=None, out_2=None):" in found.helpers["parted"]
+    assert "if out_2 is None else out_2.zero_()" in found.helpers["parted"]
+
+
 def test_the_second_call_makes_the_same_launches_on_a_pretended_gpu(tmp_path: Path) -> None:
     source = written(CHAIN).source
     seen = offline.capture(

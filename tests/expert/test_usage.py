@@ -6,7 +6,6 @@ import pytest
 
 from egg.core.domain import Mode, ValueInput
 from egg.core.source import Task
-from egg.evaluator.task.dataless import Uncaptured
 from egg.expert.graph import Graph, Origin
 from egg.expert.reading.capture import capture
 from tests.expert.captured import check, program, resized
@@ -185,9 +184,22 @@ def test_a_number_that_decides_the_structure_is_fixed() -> None:
     assert capture(task).usage.values == (ValueInput("dim", 1),)
 
 
-def test_further_keywords_are_not_captured() -> None:
-    with pytest.raises(Uncaptured, match=r"\*\*more"):
-        capture(program("x * 2", "torch.randn(B, C)", arguments="x, **more"))
+def test_further_keywords_are_captured_as_none() -> None:
+    graph = capture(program("x * 2", "torch.randn(B, C)", arguments="x, **more"))
+    assert (graph.arguments, graph.usage.values) == (("x",), ())
+
+
+def test_any_number_of_arguments_is_the_number_of_the_captured_call() -> None:
+    inputs = "torch.randn(B, C), torch.randn(B, C), 0.5, torch.randn(C)"
+    task = program("x * more[0] * more[1] + more[2] * e", inputs, arguments="x, *more, e=2.0")
+    graph = capture(task)
+    assert graph.arguments == ("x", "more_0", None, "more_2")
+    assert graph.usage.values == (ValueInput("more_1", free=True), ValueInput("e", 2.0))
+
+
+def test_numbered_arguments_do_not_take_the_name_of_another() -> None:
+    task = program("x_0 + x[0]", "torch.randn(B, C), torch.randn(B, C)", arguments="x_0, *x")
+    assert capture(task).arguments == ("x_0", "x__0")
 
 
 # -- modes -----------------------------------------------------------------------------------------------

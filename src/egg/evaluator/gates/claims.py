@@ -65,7 +65,7 @@ class Claims:
 
     def __post_init__(self) -> None:
         self.tensors = dict(leaves(self.given.forms))
-        self.names = self.trial.reference.program.input_names()
+        self.names = self.trial.reference.program.input_names(len(self.given.forms))
 
     # -- in words --------------------------------------------------------------------------------------------
 

@@ -55,7 +55,7 @@ def interface_of(task: Task) -> Interface:
         module = on_meta(program)
         inputs = program.inputs(0, META, Precision.MATCH)
         state = dict(_state(module))
-        names = program.input_names()[: len(inputs)]
+        names = program.input_names(len(inputs))[: len(inputs)]
         versions = {name: tensor._version for name, tensor in _flat(names, inputs, state).items()}
         with warnings.catch_warnings(), META, WithoutData():
             warnings.simplefilter("ignore")

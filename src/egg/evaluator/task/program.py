@@ -28,6 +28,7 @@ from egg.core.errors import MachineError, TaskError
 from egg.core.policy import Precision
 from egg.core.source import Task
 from egg.evaluator.task.precision import HALF_DTYPES, double_scope
+from egg.evaluator.task.signature import given_names
 
 Scalar = bool | int | float | complex
 
@@ -128,9 +129,10 @@ class Program:
         kinds = {name: parameter.kind for name, parameter in self._signature().parameters.items()}
         return {name: value for name, value in bound.arguments.items() if kinds[name] not in several}
 
-    def input_names(self) -> list[str]:
-        """What ``forward`` calls its arguments, in order."""
-        return list(inspect.signature(self.module.__dict__["Model"].forward).parameters)[1:]
+    def input_names(self, count: int) -> list[str]:
+        """What ``forward`` calls its arguments, in order, in a call with ``count`` of them by position."""
+        parameters = list(inspect.signature(self.module.__dict__["Model"].forward).parameters.values())
+        return list(given_names(parameters[1:], count))
 
     def build(self, seed: int, device: torch.device, precision: Precision) -> nn.Module:
         """Build ``Model`` as KernelBench does: seed, construct on the CPU, then move.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Collection, Iterable
 
 from torch import nn
 
@@ -38,6 +39,31 @@ def otherwise(ours: Signature, theirs: Signature) -> str:
         if NONE not in (default, wanted) and UNKNOWN not in (default, wanted) and default != wanted:
             return f"forward takes {name}={default} where it is left out, Model's {ours[at][0]}={wanted}"
     return ""
+
+
+def given_names(parameters: Iterable[inspect.Parameter], count: int) -> dict[str, inspect.Parameter]:
+    """The arguments of a call with ``count`` positional ones: names in order, and what each belongs to.
+
+    Those of ``*rest`` are numbered, ``rest_0`` and on, as many as the call has. Parameters that the call
+    leaves out follow; ``**options`` has no name here, since a call by position fills none.
+    """
+    found: dict[str, inspect.Parameter] = {}
+    everything = list(parameters)
+    taken = {parameter.name for parameter in everything}
+    for parameter in everything:
+        if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
+            names = numbered(parameter.name, max(0, count - len(found)), taken)
+            found |= dict.fromkeys(names, parameter)
+        elif parameter.kind is not inspect.Parameter.VAR_KEYWORD:
+            found[parameter.name] = parameter
+    return found
+
+
+def numbered(rest: str, count: int, taken: Collection[str]) -> list[str]:
+    """What the arguments in ``*rest`` are called: ``rest_0``, ``rest_1``, and so on."""
+    while any(f"{rest}_{place}" in taken for place in range(count)):
+        rest += "_"
+    return [f"{rest}_{place}" for place in range(count)]
 
 
 def _default(parameter: inspect.Parameter) -> str:

@@ -52,7 +52,7 @@ def _call(program: Program, precision: Precision) -> Call:
     """A task's own call, without data."""
     inputs: dict[str, Any] = {}
     given = program.inputs(0, torch.device("meta"), precision)
-    for name, value in zip(program.input_names(), given, strict=False):
+    for name, value in zip(program.input_names(len(given)), given, strict=False):
         tensor = isinstance(value, torch.Tensor)
         inputs[name] = tensor_facts(value, str(value.dtype).removeprefix("torch.")) if tensor else value
     return Call(inputs, program.bound_arguments())

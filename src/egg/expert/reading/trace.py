@@ -25,6 +25,7 @@ from egg.evaluator.task.dataless import META, Uncaptured, WithoutData
 from egg.evaluator.task.meta import on_meta
 from egg.evaluator.task.precision import HALF_DTYPES
 from egg.evaluator.task.program import Program
+from egg.evaluator.task.signature import given_names
 from egg.evaluator.tensors.modes import LightMode
 from egg.expert.reading.rows import attribute_text
 
@@ -55,7 +56,7 @@ def trace(program: Program, precision: Precision = Precision.MATCH) -> Trace:
         warnings.simplefilter("ignore")
         module = on_meta(program).to(dtype=HALF_DTYPES.get(precision))
         inputs = [_dense(value) for value in program.inputs(0, META, precision)]
-        names = _parameters(module)
+        names = given_names(inspect.signature(module.forward).parameters.values(), len(inputs))
         arguments = tuple(zip(names, inputs, strict=False))
         parameters = {id(t): name for name, t in (*module.named_parameters(), *module.named_buffers())}
         before = dict(_attributes(module))
@@ -85,7 +86,7 @@ def trace(program: Program, precision: Precision = Precision.MATCH) -> Trace:
         attributes,
         tuple(rebound),
         {**numbers, **dict(_numbers(module))},
-        tuple(names.items())[len(arguments) :],
+        tuple((name, parameter.default) for name, parameter in [*names.items()][len(arguments) :]),
     )
 
 
@@ -160,18 +161,6 @@ def _dense(value: Any) -> Any:
             return value.contiguous()
         step *= value.shape[dim]
     return value
-
-
-def _parameters(module: nn.Module) -> dict[str, Any]:
-    """The parameters of ``forward`` in order, with their defaults."""
-    found: dict[str, Any] = {}
-    for parameter in inspect.signature(module.forward).parameters.values():
-        if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
-            raise Uncaptured(f"forward takes *{parameter.name}")
-        if parameter.kind is inspect.Parameter.VAR_KEYWORD:
-            raise Uncaptured(f"forward takes **{parameter.name}")
-        found[parameter.name] = parameter.default
-    return found
 
 
 def _attributes(module: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:

@@ -16,7 +16,6 @@ a gradient is refused, never lost.
 
 from __future__ import annotations
 
-import ast
 import re
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -46,6 +45,7 @@ from egg.expert.writing.guard_text import (
 )
 from egg.expert.writing.layout import laid_out
 from egg.expert.writing.literals import TEXT, TYPE, differs, literal_text
+from egg.expert.writing.parameters import Parameters
 
 FEW = 2
 """Modules whose mode is asked one by one; more are kept in a list."""
@@ -71,26 +71,28 @@ class Guard:
         n = self.names
         seen = list(self._signature())
         text = [
+            *self._given.unpacking(n.outside),
             *self._absent(),
             f"{n.seen} = ({', '.join(seen)}{',' if len(seen) == 1 else ''})",
             f"if {n.seen} not in self.{n.admitted} or torch.is_autocast_enabled():",
-            f"    self.{n.admit}({', '.join((n.seen, *self._parameters))})",
+            f"    self.{n.admit}({', '.join((n.seen, *self._given.whole))})",
             "if torch.is_grad_enabled():",
-            f"    return {n.forward_only}({', '.join(('self', *self._handed()))})",
+            f"    return {n.forward_only}({', '.join(('self', *self._given.whole_call))})",
             *self._other_layouts(),
         ]
         return laid_out("\n".join(text), 8)
 
     def _absent(self) -> Iterator[str]:
         """A tensor that was left out has no shape to ask for; :func:`admit` raises and names it."""
-        given = self._forward.args
-        optional = [a.arg for a in given.args[len(given.args) - len(given.defaults) :]]
         tensors = [value.path for value in input_values(self.graph)]
-        asked = [name for place, name in enumerate(tensors) if place or name in optional]
-        if asked:
-            condition = " or ".join(f"{name} is None" for name in asked)
-            yield f"if {condition}:"
-            yield f"    self.{self.names.admit}({', '.join(('None', *self._parameters))})"
+        given = self._given
+        asked = [name for place, name in enumerate(tensors) if place or name in given.optional]
+        conditions = [f"{name} is None" for name in asked if name not in given.rest]
+        if len(conditions) < len(asked):
+            conditions.append(f"any(argument is None for argument in {given.star})")
+        if conditions:
+            yield f"if {' or '.join(conditions)}:"
+            yield f"    self.{self.names.admit}({', '.join(('None', *self._given.whole))})"
 
     def _other_layouts(self) -> Iterator[str]:
         """Where results follow the layout of an input: a call with gaps or in another order goes through
@@ -100,9 +102,13 @@ class Guard:
         if not follows_inputs(self.graph):
             return
         asked = " and ".join(f"{name}.is_contiguous()" for name in tensors)
-        handed = [re.sub(rf"\b({'|'.join(tensors)})$", r"\1.contiguous()", text) for text in self._handed()]
+        asked = asked if len(tensors) == 1 else f"({asked})"
+        if len(asked) > LIMIT - len("if not :") - 8:
+            asked = f"all([{', '.join(f'{name}.is_contiguous()' for name in tensors)}])"
+        name = re.compile(rf"\b({'|'.join(tensors)})$")
+        handed = [name.sub(r"\1.contiguous()", text) for text in self._given.handed]
         call = f"self.forward({', '.join(handed)})"
-        yield f"if not {asked}:" if len(tensors) == 1 else f"if not ({asked}):"
+        yield f"if not {asked}:"
         if self.graph.form == "tensor":
             yield f"    return {self._followed(self.graph.usage.outputs[0], call)}"
             return
@@ -160,22 +166,8 @@ class Guard:
         return f"{given[0].path}.device" if given else None
 
     @property
-    def _forward(self) -> ast.FunctionDef:
-        (forward,) = ast.parse(f"{self.header} ...").body
-        assert isinstance(forward, ast.FunctionDef)
-        return forward
-
-    @property
-    def _parameters(self) -> list[str]:
-        """The names of ``forward``'s parameters."""
-        given = self._forward.args
-        return [argument.arg for argument in (*given.posonlyargs, *given.args, *given.kwonlyargs)][1:]
-
-    def _handed(self) -> list[str]:
-        """The parameters as ``forward`` is called with them."""
-        given = self._forward.args
-        plain = [argument.arg for argument in (*given.posonlyargs, *given.args)][1:]
-        return [*plain, *(f"{argument.arg}={argument.arg}" for argument in given.kwonlyargs)]
+    def _given(self) -> Parameters:
+        return Parameters.of(self.graph, self.header)
 
     # -- the class -----------------------------------------------------------------------------------
 
@@ -192,7 +184,7 @@ class Guard:
 
     def methods(self) -> list[str]:
         n = self.names
-        lines = laid_out(f"def {n.admit}(self, {', '.join((n.seen, *self._parameters))}):", 4)
+        lines = laid_out(f"def {n.admit}(self, {', '.join((n.seen, *self._given.names))}):", 4)
         lines += [
             f'        """Raise for a call outside {n.domain}; remember the signature of one inside."""',
             *laid_out("\n".join(self._checks()), 8),
@@ -347,7 +339,7 @@ class Guard:
         device = self._device or f"next(iter({n.held}.values())).device"
         check = f"{n.check_weights}({n.held}, {{paths}}, {device}, {{dtype}}, {{shape}})"
         tables, rows = weight_tables(
-            rows, check, frozenset({*graph.symbols, *self._parameters, *vars(n).values()})
+            rows, check, frozenset({*graph.symbols, *self._given.names, *vars(n).values()})
         )
         yield from tables
         for laid, paths in rows.items():

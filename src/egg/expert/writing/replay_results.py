@@ -8,10 +8,10 @@ lets go of results the same few places again and again, just as inputs lie in th
 come a second time get a graph of their own; memory that is still held is by construction not among them.
 
 ``launches`` therefore takes the results to write as an argument ``into``. Where a result is memory that the
-method, or a function that it calls, allocates itself, that memory is the caller's; so is the result of a
-matrix product of the library. A result that is brought into its layout behind a call is copied there from
-what the call made, instead of being turned first and copied then. Other results (views, other calls) are
-copied, as the last nodes of the graph.
+method, or a function that it calls, allocates itself, that memory is the caller's, also where the function
+returns several; so is the result of a matrix product of the library. A result that is brought into its layout
+behind a call is copied there from what the call made, instead of being turned first and copied then. Other
+results (views, other calls) are copied, as the last nodes of the graph.
 """
 
 from __future__ import annotations
@@ -58,14 +58,25 @@ def placed(lines: Sequence[str], helpers: Mapping[str, str]) -> Placed:
     body = ast.parse(text).body
     rows, changed = list(lines), dict(helpers)
     found: dict[int, tuple[ast.Assign, str]] = {}
+    several: dict[int, tuple[ast.Assign, dict[int, str]]] = {}
     for order, name in enumerate(_returned(body)):
+        if (part := _one_of_several(body, name)) is not None:
+            statement, place = part
+            if _taken_places(statement, helpers).get(place) is not None:
+                given = several.setdefault(statement.lineno, (statement, {}))[1]
+                if given.setdefault(place, f"{into}[{order}]") == f"{into}[{order}]":
+                    found[order] = statement, ""
+            continue
         statement, given = _made(body, name, f"{into}[{order}]")
         if statement is None or any(statement is known for known, _ in found.values()):
             continue
         new = _in_place(statement, text, changed, into, given)
         if new is not None:
             found[order] = statement, new
-    for statement, new in sorted(found.values(), key=lambda item: -item[0].lineno):
+    changes = {statement.lineno: (statement, new) for statement, new in found.values()}
+    for line, (statement, given) in several.items():
+        changes[line] = statement, _several_in_place(statement, text, helpers, changed, into, given)
+    for statement, new in sorted(changes.values(), key=lambda item: -item[0].lineno):
         rows[statement.lineno - 1 : statement.end_lineno] = laid_out(new, INDENT)
     return Placed(tuple(rows), changed, into, frozenset(found))
 
@@ -81,6 +92,8 @@ def copied_results(graph: Graph, parts: Parts) -> list[str]:
     body = ast.parse(text).body
 
     def copied(name: str) -> bool:
+        if (part := _one_of_several(body, name)) is not None:
+            return part[1] not in _taken_places(part[0], helpers)
         statement, _ = _made(body, name, INTO)
         if statement is None or _in_place(statement, text, dict(helpers), INTO, INTO) is None:
             return True
@@ -124,6 +137,21 @@ def _only_assignment(body: Sequence[ast.stmt], name: str) -> ast.Assign | None:
     for statement in body:
         if isinstance(statement, ast.Assign) and statement.targets == stores:
             return statement
+    return None
+
+
+def _one_of_several(body: Sequence[ast.stmt], name: str) -> tuple[ast.Assign, int] | None:
+    """The statement that binds a name with others, where it is the only one that does, and the name's place:
+    ``a, b = function(x)``."""
+    bound = [node for s in body for node in ast.walk(s) if isinstance(node, ast.Name) and node.id == name]
+    if sum(isinstance(node.ctx, ast.Store) for node in bound) != 1:
+        return None
+    for statement in body:
+        match statement:
+            case ast.Assign(targets=[ast.Tuple(elts=items)], value=ast.Call()):
+                places = [at for at, item in enumerate(items) if item in bound]
+                if places:
+                    return statement, places[0]
     return None
 
 
@@ -188,6 +216,32 @@ def _in_place(statement: ast.Assign, text: str, helpers: dict[str, str], into: s
     return None
 
 
+def _several_in_place(
+    statement: ast.Assign,
+    text: str,
+    helpers: Mapping[str, str],
+    changed: dict[str, str],
+    into: str,
+    given: Mapping[int, str],
+) -> str:
+    """A statement that binds several results of one function, those in ``given`` to memory that is there."""
+    assert isinstance(statement.value, ast.Call)
+    called = ast.unparse(statement.value.func)
+    function = _taking_several(helpers[called])
+    assert function is not None
+    changed[called], arguments = function
+    handed = [f"{arguments[place]}={into} and {memory}" for place, memory in sorted(given.items())]
+    names = ast.unparse(statement.targets[0]).strip("()")
+    return f"{names} = {', '.join((_joined(_row(text, statement.value))[:-1], *handed))})"
+
+
+def _taken_places(statement: ast.Assign, helpers: Mapping[str, str]) -> dict[int, str]:
+    """Of the results of a function, those that it may write into memory it is given."""
+    assert isinstance(statement.value, ast.Call)
+    function = _taking_several(helpers.get(ast.unparse(statement.value.func), ""))
+    return {} if function is None else function[1]
+
+
 def _row(text: str, value: ast.expr) -> str:
     """The source of an expression on one line."""
     return " ".join((ast.get_source_segment(text, value) or "").split())
@@ -228,6 +282,34 @@ def _undone(method: str, first: list[int], last: list[int]) -> bool:
 def _joined(source: str) -> str:
     """A call on one line, without the spaces and the comma that line breaks left."""
     return re.sub(r",? ?\)$", ")", re.sub(r"\( ", "(", source))
+
+
+def _taking_several(helper: str) -> tuple[str, dict[int, str]] | None:
+    """A function of the host that returns several tensors, with memory for each that it allocates as an
+    argument, and what those arguments are called, by the place of the result."""
+    body = ast.parse(helper).body
+    if len(body) != 1 or not isinstance(function := body[0], ast.FunctionDef) or function.decorator_list:
+        return None
+    last, returns = function.body[-1], [node for node in ast.walk(function) if isinstance(node, ast.Return)]
+    if len(returns) != 1 or last is not returns[0] or not isinstance(returns[0].value, ast.Tuple):
+        return None
+    if not function.args.args:
+        return None
+    rows, changes, arguments = helper.split("\n"), dict[int, tuple[ast.Assign, str]](), dict[int, str]()
+    for place, result in enumerate(returns[0].value.elts):
+        statement = _only_assignment(function.body, result.id) if isinstance(result, ast.Name) else None
+        if statement is None or not isinstance(statement.value, ast.Call) or statement.lineno in changes:
+            continue
+        if (called := ast.unparse(statement.value.func)) in ALLOCATED:
+            name = arguments[place] = underscored(f"out_{place}", words(helper))
+            made = f"{name}.zero_()" if called == "torch.zeros" else name
+            target = ast.unparse(statement.targets[0])
+            source = _joined(_row(helper, statement.value))
+            changes[statement.lineno] = statement, f"{target} = {source} if {name} is None else {made}"
+    for statement, new in sorted(changes.values(), key=lambda item: -item[0].lineno):
+        rows[statement.lineno - 1 : statement.end_lineno] = [" " * statement.col_offset + new]
+    text = with_argument("\n".join(rows), ", ".join(f"{name}=None" for name in arguments.values()))
+    return (text, arguments) if arguments else None
 
 
 def _taking(helper: str) -> tuple[str, str] | None:

@@ -16,7 +16,6 @@ they would without a graph.
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,6 +26,7 @@ from egg.expert.reading.held import input_values
 from egg.expert.writing.constructor import Constructor
 from egg.expert.writing.domain import follows_inputs
 from egg.expert.writing.layout import laid_out
+from egg.expert.writing.parameters import Parameters
 from egg.expert.writing.replay import Elsewhere
 from egg.expert.writing.replay_results import Placed, with_argument
 from egg.expert.writing.replay_weights import addresses_method
@@ -43,11 +43,6 @@ FEW_MISSES = 8
 
 def unfit(built: Constructor) -> str | None:
     """What keeps the methods out of the task's class."""
-    (forward,) = ast.parse(f"{built.forward} ...").body
-    assert isinstance(forward, ast.FunctionDef)
-    arguments = forward.args
-    if arguments.vararg or arguments.kwarg or arguments.kwonlyargs or arguments.posonlyargs:
-        return "forward takes arguments by keyword alone, or any number of them"
     if taken := re.search(rf"\b({'|'.join(OWN_NAMES)})\b", built.model):
         return f"the task has a name {taken[0]} of its own"
     return None
@@ -59,6 +54,8 @@ class _Call:
 
     arguments: tuple[str, ...]
     """All of them, in order."""
+    whole: tuple[str, ...]
+    """The same, ``*rest`` as it came."""
     tensors: tuple[str, ...]
     """Every tensor among them, or in them."""
     numbers: tuple[str, ...]
@@ -66,13 +63,11 @@ class _Call:
 
     @classmethod
     def of(cls, graph: Graph, header: str) -> _Call:
-        (forward,) = ast.parse(f"{header} ...").body
-        assert isinstance(forward, ast.FunctionDef)
-        names = [argument.arg for argument in forward.args.args[1:]]
+        given = Parameters.of(graph, header)
         free = [value.name for value in graph.usage.values if value.free]
         attributes = [text for text in graph.symbols.values() if re.fullmatch(r"self(\.[A-Za-z_]\w*)+", text)]
         tensors = tuple(value.path for value in input_values(graph))
-        return cls(tuple(names), tensors, tuple(dict.fromkeys((*free, *attributes))))
+        return cls(given.names, given.whole, tensors, tuple(dict.fromkeys((*free, *attributes))))
 
 
 def replaying(
@@ -82,7 +77,7 @@ def replaying(
     call = _Call.of(graph, header)
     if call.arguments[: len(call.tensors)] != call.tensors:
         elsewhere = Elsewhere.LAUNCHED
-    plain = re.sub(r"\bforward\b", "launches", with_argument(header, f"{launches.into}=None"), count=1)
+    plain = _launches_header(Parameters.of(graph, header), header, launches.into)
     copying, mixed = elsewhere is Elsewhere.COPIED, len(launches.written) < len(graph.results)
     kept = ["recorded_for", *["copying"] * copying]
     return [
@@ -104,6 +99,14 @@ def replaying(
         *laid_out(plain, 4),
         *launches.lines,
     ]
+
+
+def _launches_header(given: Parameters, header: str, into: str) -> str:
+    """That of ``forward`` with memory for results, under another name. Where ``forward`` unpacks arguments,
+    or has some by keyword alone, all of them come by position."""
+    if not given.plain:
+        return f"def launches(self, {', '.join((*given.names, f'{into}=None'))}):"
+    return re.sub(r"\bforward\b", "launches", with_argument(header, f"{into}=None"), count=1)
 
 
 _DOCSTRING = '''\
@@ -129,7 +132,7 @@ def _forward(graph: Graph, call: _Call, launches: Placed, seen: str, copying: bo
     stride = "t.stride()" if whole else "torch.empty_like(t).stride()"
     before = [
         f"if not {call.tensors[0]}.is_cuda or torch.cuda.is_current_stream_capturing():",
-        f"    return self.launches({', '.join(call.arguments)})",
+        f"    return self.launches({', '.join(call.whole)})",
         f"signature = {signature[0] if len(signature) == 1 else _tuple_text(signature)}",
         f"inputs, tensors = {given}, {tensors}" if apart else f"inputs = {given}",
         f"if self.recorded_for != self.addresses() or len(self.recorded) > {SIGNATURES}:",

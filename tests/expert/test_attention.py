@@ -407,7 +407,7 @@ def test_lone_programs_of_wide_heads_run_further_ahead() -> None:
     )
     (part,) = written(task, {}).parts
     constants = {c.name: c.value for c in part.constants}
-    assert constants["ATTENTION_SUMS_NUM_STAGES"] > constants["ATTENTION_NUM_STAGES"]
+    assert int(constants["ATTENTION_SUMS_NUM_STAGES"]) > int(constants["ATTENTION_NUM_STAGES"])
     text = "\n".join(part.kernels.values())
     assert text.index("ahead = tl.load(maxima_ptr + places)") < text.index("factor = tl.exp2(ahead - base)")
 

@@ -428,5 +428,5 @@ def test_rows_through_an_index_have_more_loads_on_their_way() -> None:
 
     _, part = written(program)
     constants = {c.name: c.value for c in part.constants}
-    elements = constants.get("GROUP_BLOCK_X", 1) * constants["GROUP_BLOCK_R"]
-    assert elements == 4 * 8 * 32 * constants["GROUP_NUM_WARPS"]
+    elements = int(constants.get("GROUP_BLOCK_X", 1)) * int(constants["GROUP_BLOCK_R"])
+    assert elements == 4 * 8 * 32 * int(constants["GROUP_NUM_WARPS"])

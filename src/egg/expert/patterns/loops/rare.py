@@ -26,7 +26,7 @@ def rare_choices(graph: Graph, nodes: Sequence[Node]) -> Iterator[Node]:
         made = graph.result(node)
         condition, new, old = (graph.value(str(name)) for name in node.inputs)
         whole = made.dtype in FLOATS and new.dtype == old.dtype == made.dtype and old.shape == made.shape
-        if whole and _is_plain(makers, old.name) and not _is_plain(makers, new.name, ("constant",)):
+        if whole and is_plain(makers, old.name) and not is_plain(makers, new.name, ("constant",)):
             dim = _compared(graph, makers, condition.name)
             lines = made.shape[made.rank - dim :] if dim else ()
             elements = 1
@@ -36,7 +36,7 @@ def rare_choices(graph: Graph, nodes: Sequence[Node]) -> Iterator[Node]:
                 yield node
 
 
-def _is_plain(makers: dict[str, Node], name: str, last: Sequence[str] = ("",)) -> bool:
+def is_plain(makers: dict[str, Node], name: str, last: Sequence[str] = ("",)) -> bool:
     """Whether a value is a view of what lies in memory, or of what one of the operators ``last`` makes."""
     while name in makers and makers[name].op == "view":
         name = str(makers[name].inputs[0])

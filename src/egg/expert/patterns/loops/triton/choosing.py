@@ -25,3 +25,22 @@ def chosen_rarely(reader: LoopReader, node: Node, index: Index, guards: tuple[st
         text = reader.read(new.name, fitted(new, index), guards)
         body.line(f"{made} = {reader.language.where(chosen, text, made)}")
     return made
+
+
+def loaded_where_chosen(
+    reader: LoopReader, node: Node, place: int, index: Index, guards: tuple[str, ...]
+) -> str:
+    """What is chosen between a number and the operand at ``place``, which is loaded only where it is chosen,
+    as long as whole runs are or are not."""
+    graph = reader.graph
+    condition, *sides = (graph.value(str(name)) for name in node.inputs)
+    at, value = fitted(condition, index), sides[place - 1]
+    chosen = reader.read(condition.name, at, guards)
+    more = reader.guard_along(chosen, at, value, index)
+    if more and place == 2:
+        more = f"~{more}"
+    texts = [
+        reader.read(side.name, fitted(side, index), (*guards, more) if more and side is value else guards)
+        for side in sides
+    ]
+    return reader.body.let(node.label or "chosen", reader.language.where(chosen, *texts))

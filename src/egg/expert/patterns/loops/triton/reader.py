@@ -166,6 +166,21 @@ class LoopReader(Reader):
         """Whether what is read at an index differs within a tile, and is no scalar of the program."""
         return any(self._axes_of(at.symbols()) for at in index)
 
+    def guard_along(self, condition: str, at: Index, value: Value, index: Index) -> str:
+        """A condition that was read at ``at`` as a guard of the load of ``value``; empty where it is a scalar
+        or varies along the contiguous run of the load."""
+        symbols = frozenset[str]().union(*(part.symbols() for part in at))
+        place = address(value, index)
+        along = [
+            axis for axis in self.axes if axis in place.symbols() and place.stride_of(axis) in (ONE, None)
+        ]
+        if not condition.isidentifier() or not along or not self._axes_of(symbols):
+            return ""
+        if self._axes_of(symbols) & {*along}:
+            return ""
+        self._spread[condition] = symbols
+        return condition
+
     def is_of_row(self, at: Expr, row: str) -> bool:
         """Whether a place is the same for all elements of a row."""
         return self._axes_of(at.symbols()) <= {row}

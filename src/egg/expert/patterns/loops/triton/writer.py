@@ -13,10 +13,11 @@ from egg.expert.emit.triton.scalar import stored
 from egg.expert.graph import Node, Value
 from egg.expert.index import Index
 from egg.expert.patterns.loops.domain import PICK
+from egg.expert.patterns.loops.padding import padded_choices
 from egg.expert.patterns.loops.rare import rare_choices
 from egg.expert.patterns.loops.statistics import Statistic
 from egg.expert.patterns.loops.triton import gathering
-from egg.expert.patterns.loops.triton.choosing import chosen_rarely
+from egg.expert.patterns.loops.triton.choosing import chosen_rarely, loaded_where_chosen
 from egg.expert.patterns.loops.triton.gathering import HELPERS, Tile
 from egg.expert.patterns.loops.triton.hooks import hook_of
 from egg.expert.patterns.loops.triton.selecting import FUNCTIONS, Order, selected
@@ -33,6 +34,8 @@ class Writer(State):
         for anchor in self.work.anchors.splits:
             for which, name in enumerate(self.work.nodes[anchor].outputs):
                 self.reader.hooks[name] = hook_of(self, anchor, which)
+        for node, place in padded_choices(self.work.graph, self.work.group.nodes):
+            self.reader.hooks[node.output] = partial(loaded_where_chosen, self.reader, node, place)
         for node in self.rare:
             self.reader.hooks[node.output] = partial(chosen_rarely, self.reader, node)
         self._position()

@@ -115,6 +115,21 @@ def test_results_with_the_same_places_in_memory_are_stored_together() -> None:
     assert "at_block" in text
 
 
+def test_all_is_loaded_before_anything_is_stored() -> None:
+    """A load behind a store would wait for it: five mixtures would be five waits for memory."""
+
+    def program(p: Program) -> tuple[str, ...]:
+        n, m = p.size("n", 70, 40), p.size("m", 90, 33)
+        x, y = p.input("x", (n, m)), p.input("y", (n, m))
+        return p.pointwise("exp", x), p.pointwise("mul", x, y), p.pointwise("neg", p.input("z", (n, m)))
+
+    lines = check(program).split("\n")
+    loads = [at for at, line in enumerate(lines) if "tl.load" in line]
+    stores = [at for at, line in enumerate(lines) if "tl.store" in line]
+    assert (len(loads), len(stores)) == (3, 3)
+    assert max(loads) < min(stores)
+
+
 def test_a_transpose_with_a_short_side_is_computed_on_its_own() -> None:
     def program(p: Program) -> tuple[str, str]:
         x = p.pointwise("exp", p.input("x", (p.size("n", 30, 40), 5)))

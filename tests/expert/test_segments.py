@@ -67,6 +67,11 @@ JOINED: dict[str, tuple[str, str]] = {
         f"{SOFTMAX}; return torch.zeros(N, 4, 5).index_add(0, d, x[s].view(E, 4, 5) * w[..., None])",
         "torch.randn(N, W), torch.randint(0, N, (2, E))",
     ),
+    "softmax, wide heads": (
+        f"{SOFTMAX}; v = torch.cat([x, x + 1, x - 1, x * 2], 1)[s].view(E, 4, W)"
+        "; return torch.zeros(N, 4, W).index_add(0, d, v * w[..., None]).flatten(1).relu()",
+        "torch.randn(N, W), torch.randint(0, N, (2, E))",
+    ),
     "softmax, mean over heads": (
         f"{SOFTMAX}; v = torch.cat([x, x + 1, x - 1, x * 2], 1)[s].view(E, 4, W)"
         "; return torch.zeros(N, 4, W).index_add(0, d, v * w[..., None]).mean(1)",
@@ -150,6 +155,37 @@ def test_a_softmax_over_edges_walks_each_list_three_times() -> None:
     assert not any("tl.atomic_max" in text for part in structure.parts for text in part.kernels.values())
 
 
+def test_programs_have_columns_of_one_head() -> None:
+    """Weights of edges are numbers of rows then, not computed anew for each column."""
+    structure, _, _ = structure_of(*JOINED["softmax, wide heads"])
+    (walk,) = walks(structure)
+    assert "head = chunk //" in walk
+    assert walk.count("tl.full((NODES, 1, 1)") == 2
+    assert walk.count("tl.full((NODES, 1, BLOCK_F)") == 1
+
+
+def test_layers_over_the_same_edges_file_them_once() -> None:
+    step = f"; h = {ZEROS}.index_add(0, d, h[s] * w[:, None]); total = total + h"
+    forward = f"s, d = i; h = x; total = x{step * 3}; return total"
+    structure, given, wanted = structure_of(forward, GRAPH)
+    launched = [launch.kernel for part in structure.parts for launch in part.launches]
+    assert len(walks(structure)) == 3
+    assert sum(name.endswith(("_count_kernel", "_stretch_kernel", "_fill_kernel")) for name in launched) == 3
+    (got,) = harness.run(structure.graph, structure.parts, given, {})
+    torch.testing.assert_close(got, wanted[0], rtol=1e-5, atol=1e-5, equal_nan=True)
+
+
+def test_lists_of_other_edges_are_not_shared() -> None:
+    """Back along the edges: other places, and other rows in the lists."""
+    forward = f"s, d = i; h = {ZEROS}.index_add(0, d, x[s] * w[:, None])"
+    forward += f"; return {ZEROS}.index_add(0, s, h[d] * w[:, None])"
+    structure, given, wanted = structure_of(forward, GRAPH)
+    launched = [launch.kernel for part in structure.parts for launch in part.launches]
+    assert sum(name.endswith("_fill_kernel") for name in launched) == 2
+    (got,) = harness.run(structure.graph, structure.parts, given, {})
+    torch.testing.assert_close(got, wanted[0], rtol=1e-5, atol=1e-5, equal_nan=True)
+
+
 def test_what_is_needed_elsewhere_is_not_taken_along() -> None:
     forward = f"a = x.exp(); t = {ZEROS}.index_add(0, i, a); return a / t[i]"
     structure, given, wanted = structure_of(forward, EDGES)
@@ -157,7 +193,7 @@ def test_what_is_needed_elsewhere_is_not_taken_along() -> None:
     torch.testing.assert_close(got, wanted[0], equal_nan=True)
 
 
-LARGE = "E, N, W = 200000, 20000, {}"
+LARGE = "E, N, W = 2000000, 50000, {}"
 
 
 @pytest.mark.parametrize(

@@ -198,6 +198,10 @@ class Pattern(ABC):
     def cost(self, graph: Graph, group: Group, part: Part, grades: Grades, machine: Machine) -> Cost:
         """Seconds of a group as ``part`` writes it."""
 
+    def shared(self, parts: Sequence[Part]) -> Sequence[Part]:
+        """The parts of the pattern's groups, in the order they run, without work that an earlier one did."""
+        return parts
+
     def margin(self, graph: Graph, group: Group) -> float | None:
         """How many times faster the library's call must promise to be for the first file to leave a group to
         it; ``None`` where only a measured base decides that."""

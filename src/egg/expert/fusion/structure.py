@@ -11,6 +11,8 @@ two lies outside it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from egg.expert.algebra.places import own_indices
 from egg.expert.fusion.chained_cat import chained
 from egg.expert.fusion.choices import Choices, Structure
@@ -33,7 +35,7 @@ from egg.expert.fusion.sharing import written
 from egg.expert.fusion.siblings import few_tensors, siblings
 from egg.expert.graph import Graph, Node, Origin
 from egg.expert.moves import FILE
-from egg.expert.parts import Target
+from egg.expert.parts import Group, Part, Target
 from egg.expert.pattern import FREE, Pattern, Patterns
 from egg.expert.patterns import PATTERNS
 from egg.expert.sizes import ONE
@@ -303,5 +305,15 @@ class _Partition:
         members = [(unit, self._groups.home_of(unit[0])[0].name) for unit in self._groups.units.ordered()]
         groups, parts = written(self._graph, members, self._groups.written, self._patterns)
         order = rooms_first(self._graph, [unit for unit, _ in members])
-        ordered = tuple(groups[at] for at in order), tuple(parts[at] for at in order)
-        return Structure(self._graph, *ordered, self._patterns)
+        ordered = tuple(groups[at] for at in order)
+        return Structure(
+            self._graph, ordered, self._shared(ordered, [parts[at] for at in order]), self._patterns
+        )
+
+    def _shared(self, groups: Sequence[Group], parts: list[Part]) -> tuple[Part, ...]:
+        """What the groups of a pattern have in common is done by the first of them."""
+        for name in {group.pattern for group in groups}:
+            own = [at for at, group in enumerate(groups) if group.pattern == name]
+            for at, part in zip(own, self._patterns[name].shared([parts[at] for at in own]), strict=True):
+                parts[at] = part
+        return tuple(parts)

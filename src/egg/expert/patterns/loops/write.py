@@ -166,8 +166,7 @@ def _before(producers: dict[str, Node], name: str) -> Iterable[Node]:
 def _pointwise(work: Work, plan: Plan) -> Writer:
     kernel = Writer(work, plan, f"{work.group.name}_kernel", "blocks")
     kernel.load_kept()
-    for name in work.writes:
-        kernel.store(name)
+    kernel.store_all(work.writes)
     return kernel
 
 
@@ -184,8 +183,7 @@ def _in_one(work: Work, plan: Plan) -> Writer:
             kernel.looped(work.gathered(level), ready)
             full = [name for name in full if name not in ready]
     if resident:
-        for name in work.writes:
-            kernel.store(name)
+        kernel.store_all(work.writes)
         return kernel
     for name in work.writes:
         if not work.is_full(name):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from egg.core.bottleneck import Bottleneck
 from egg.core.stage import Category
@@ -23,10 +23,8 @@ from egg.expert.parts import Group, Part, Target
 from egg.expert.pattern import Alternative, Anchor, Pattern
 from egg.expert.patterns.segments.problem import Problem, root_of
 from egg.expert.patterns.segments.pytorch import scatter_call
-from egg.expert.patterns.segments.write import filing_seconds, write
-
-GATHERED = 1.5
-"""How many times faster than memory rows are gathered, of which the cache holds a part: an estimate."""
+from egg.expert.patterns.segments.shared import with_shared_lists
+from egg.expert.patterns.segments.write import filing_seconds, walk_seconds, write
 
 
 def _operations(graph: Graph, node: Node) -> float:
@@ -56,10 +54,13 @@ class Segments(Pattern):
     def cost(self, graph: Graph, group: Group, part: Part, grades: Grades, machine: Machine) -> Cost:
         """Rows are gathered one by one, the rest passes by once."""
         problem = Problem(graph, group)
-        rows = problem.edges.value * problem.features.value * 4
-        moved = max(bytes_moved(graph, group), rows / GATHERED) / machine.memory
-        seconds = filing_seconds(problem.edges.value) + LAUNCH + moved
+        passing = LAUNCH + bytes_moved(graph, group) / machine.memory
+        filing = filing_seconds(problem.edges.value) if len(part.launches) > 1 else 0.0
+        seconds = filing + max(passing, walk_seconds(problem, machine))
         return Cost(seconds, len(part.launches) * HOST_LAUNCH)
+
+    def shared(self, parts: Sequence[Part]) -> Sequence[Part]:
+        return with_shared_lists(parts)
 
     def alternatives(self, group: Group, part: Part, found: Bottleneck | None) -> Iterator[Alternative]:
         """Atomics, where few rows meet or places are few."""

@@ -19,8 +19,11 @@ from egg.expert.index import Expr, Index, loop_index, unflat
 from egg.expert.parts import Group, Unfit
 from egg.expert.sizes import ONE, Size, product
 
-NODE, EDGE, COLUMN = "node", "edge", "col"
-"""Loop indices of the kernels: a place of the result, a row of the source, a position in the row."""
+NODE, EDGE, HEAD, COLUMN = "node", "edge", "head", "col"
+"""Loop indices of the kernels: a place of the result, a row of the source, a part of the row that a program
+has, a position in the row or in that part."""
+FEWEST_COLUMNS = 16
+"""Neighbours in memory of a row, below which atomics are few and a walk's lanes are idle."""
 JOINS = frozenset({"sum", "max", "min"})
 IN_PLACE = frozenset({"pointwise", "where", "triangle"})
 DTYPES = frozenset({"float32", "int32", "int64"})
@@ -71,6 +74,24 @@ class Problem:
         return product(self.row)
 
     @cached_property
+    def heads(self) -> Size:
+        """Parts of a row that programs have one of: those that the other scatters have a number for.
+
+        A softmax over edges has a weight for each head. Where a program has columns of one head, its weights
+        are numbers of the rows; with columns of several, every column would compute its head's anew.
+        """
+        lead, last = product(self.row[:-1]), self.row[-1] if self.row else ONE
+        others = [self.graph.result(node) for node in self.scatters if node is not self.root]
+        by_head = any(made.elements == self.nodes * lead for made in others)
+        together = self.dim == 0 and lead != ONE and last.value >= FEWEST_COLUMNS
+        return lead if by_head and together else ONE
+
+    @property
+    def columns(self) -> Size:
+        """Of a row, or of one of its parts."""
+        return self.features if self.heads == ONE else self.row[-1]
+
+    @cached_property
     def place(self) -> str:
         """The numbers of the index (:func:`egg.expert.algebra.places.numbers`)."""
         return self.numbers(self.index.name)
@@ -79,6 +100,9 @@ class Problem:
         """The tile's index into the root's result (:data:`NODE`) or into its source (:data:`EDGE`)."""
         size = self.nodes if name == NODE else self.edges
         inside = unflat(loop_index(COLUMN, self.features), self.row)
+        if self.heads != ONE:
+            part = unflat(loop_index(HEAD, self.heads), self.row[:-1])
+            inside = (*part, loop_index(COLUMN, self.columns))
         return (*inside[: self.dim], loop_index(name, size), *inside[self.dim :])
 
     def numbers(self, name: str) -> str:

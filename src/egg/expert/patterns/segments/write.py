@@ -7,42 +7,59 @@ their number decides (:func:`is_worth_filing`).
 
 from __future__ import annotations
 
-from egg.expert.cost import ATOMICS, LAUNCH
+from egg.expert.cost import LAUNCH, Machine, atomics_per_second
 from egg.expert.emit.code import Code
 from egg.expert.emit.kernel import Knobs, allocation, size_names
 from egg.expert.emit.names import read_by
 from egg.expert.graph import Graph, Value
 from egg.expert.parts import Group, Part, Target, Unfit, spelled, within_reach
-from egg.expert.patterns.segments.problem import Problem
+from egg.expert.patterns.segments.problem import FEWEST_COLUMNS, Problem
 from egg.expert.patterns.segments.triton.lists import Tensors, count_kernel, fill_kernel, stretch_kernel
 from egg.expert.patterns.segments.triton.walk import Asked, write_walk
-from egg.expert.sizes import product
+from egg.expert.sizes import ONE, product
 
 LISTS = "lists"
 """The setting that decides whether rows are filed."""
-FEWEST_COLUMNS = 16
-"""Neighbours in memory of a row, below which atomics are few and a walk's lanes are idle."""
-FILED = 5e10
-"""Rows per second that are filed: an atomic that returns a rank and a few numbers from the cache each, an
-estimate."""
-WORTH = 2.5
+FILED = 2.2e10
+"""Rows per second that are filed: an atomic that returns a rank, and stores all over the lists. 0.8 million
+in 36 us, 1.2 million in 52 us, 1.6 million in 95 us on an H200."""
+GATHERED = 1.5
+"""How many times faster than memory rows are gathered, of which the cache holds a part: an estimate."""
+WAITING = 2e-6
+"""Seconds of a program that walks a short list: its length, the list, the rows, one behind the other."""
+RESIDENT = 32
+"""Programs that a multiprocessor has at a time."""
+WORTH = 1.1
 """How many times longer atomics must take by the estimate: launches take the host's time as well."""
 FILING = 3
 """Launches that only file rows."""
+WIDEST = 128
+"""Columns of a program, at most."""
 TILE = 2048
 """Elements of a tile: 64 registers of each lane of a warp."""
-MANY = 24
-"""Rows of a list from which on more of them are in flight."""
+LOADED = 16
+"""Rows of a tile, of all its places. From 32 on, one for each lane, the compiler lays the tile out by what is
+loaded for a row (its number, its weight), and exchanges all elements through shared memory for that."""
+MANY, SOME = 10, 3
+"""Rows of a list from which on 16 and 8 of them are in flight."""
 
 
 def filing_seconds(edges: float) -> float:
     return FILING * LAUNCH + edges / FILED
 
 
-def is_worth_filing(problem: Problem) -> bool:
-    """Whether atomics for every element should take far longer than filing the rows."""
+def walk_seconds(problem: Problem, machine: Machine) -> float:
+    """Rows are gathered one by one; short lists are little work for a program, and it waits as long."""
+    rows = problem.edges.value * problem.features.value * 4 / GATHERED / machine.memory
+    programs = problem.nodes.value * -(-problem.features.value // WIDEST)
+    return LAUNCH + max(rows, programs / (RESIDENT * machine.sms) * WAITING)
+
+
+def is_worth_filing(problem: Problem, machine: Machine) -> bool:
+    """Whether atomics for every element should take longer than filing the rows and walking the lists."""
     elements = problem.edges.value * problem.features.value
-    return elements / ATOMICS > WORTH * filing_seconds(problem.edges.value)
+    lists = filing_seconds(problem.edges.value) + walk_seconds(problem, machine)
+    return elements / atomics_per_second(problem.result, machine) > WORTH * lists
 
 
 def write(graph: Graph, group: Group, target: Target) -> Part:
@@ -51,7 +68,7 @@ def write(graph: Graph, group: Group, target: Target) -> Part:
     problem.check()
     if product(problem.result.shape[problem.dim + 1 :]).value < FEWEST_COLUMNS:
         raise Unfit("rows are short: a walk's lanes would be idle")
-    if not target.settings.get(LISTS, is_worth_filing(problem)):
+    if not target.settings.get(LISTS, is_worth_filing(problem, Machine.of(target.gpu))):
         raise Unfit("atomics are cheaper than lists for so few rows")
     tensors = Tensors(problem.root.output)
     walk, asked = write_walk(problem, f"{group.name}_kernel", tensors)
@@ -70,7 +87,9 @@ def write(graph: Graph, group: Group, target: Target) -> Part:
     warps = knobs.constant("NUM_WARPS", 1, (1, 2, 4))
     walk.meta = constants
     blocks = f"triton.cdiv({problem.nodes}, {constants['NODES']})"
-    chunks = f"triton.cdiv({problem.features}, {constants['BLOCK_F']})"
+    chunks = f"triton.cdiv({problem.columns}, {constants['BLOCK_F']})"
+    if problem.heads != ONE:
+        chunks = f"{problem.heads.code()} * {chunks}"
     code.launch(walk, f"({blocks} * {chunks},)", {"num_warps": warps})
     sizes = sorted(read_by(code.call) & size_names(graph))
     names = (*group.reads(graph), *group.writes(graph))
@@ -110,12 +129,14 @@ def _tile(problem: Problem, asked: Asked, cache: int) -> tuple[int, int, int]:
     Columns are the slowest axis of the grid. Where what is gathered from does not fit the cache as a whole,
     programs take half as many, so that a chunk of all rows may stay there.
     """
-    whole = 1 << max(problem.features.value - 1, 1).bit_length()
+    whole = 1 << max(problem.columns.value - 1, 1).bit_length()
     reads = sum(problem.graph.value(name).bytes for name in problem.group.reads(problem.graph))
-    columns = min(whole, 64 if reads > cache / 2 else 128)
+    columns = min(whole, WIDEST // 2 if reads > cache / 2 else WIDEST)
     mean = problem.edges.value / max(problem.nodes.value, 1)
-    rows = 16 if mean >= MANY else 8 if mean > 2 else 4
-    nodes = max(1, min(8, TILE // (rows * columns * asked.wide)))
+    rows = 16 if mean >= MANY else 8 if mean >= SOME else 4
+    while rows > 8 and rows * columns * asked.wide > TILE:
+        rows //= 2
+    nodes = max(1, min(LOADED // rows, TILE // (rows * columns * asked.wide)))
     return 1 << nodes.bit_length() - 1, rows, columns
 
 

@@ -298,6 +298,16 @@ class Writer(State):
                 old = self.work.graph.value(str(node.inputs[2]))
                 self.reader.read(old.name, self.work.writes[node.output])
 
+    def store_all(self, names: Iterable[str]) -> None:
+        """All is loaded before anything is stored: a load behind a store waits for it, since the compiler
+        does not know that they lie apart."""
+        names = list(names)
+        for name in names:
+            if name not in self.work.scatters:
+                self.reader.read(name, self.work.writes[name])
+        for name in names:
+            self.store(name)
+
     def store(self, name: str) -> None:
         """A result to its tensor, a new value to its buffer."""
         index = self.work.writes[name]

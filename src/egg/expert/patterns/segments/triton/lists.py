@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import count
 
 from egg.expert.emit.kernel import Kernel
 from egg.expert.graph import Value
@@ -52,7 +53,15 @@ class Tensors:
 
     def filed(self, which: int) -> str:
         """The lists: positions that rows are gathered from."""
-        return f"{self.stem}_sources" + (f"_{which + 1}" if which else "")
+        return f"{self.stem}_{self._sources(which)}"
+
+    def pointer(self, which: int) -> str:
+        """What kernels call it: the same whatever the stem, so that kernels are shared."""
+        return f"{self._sources(which)}_ptr"
+
+    @staticmethod
+    def _sources(which: int) -> str:
+        return "sources" + (f"_{which + 1}" if which else "")
 
 
 def count_kernel(problem: Problem, name: str, block: str, tensors: Tensors) -> Kernel:
@@ -95,9 +104,10 @@ def fill_kernel(
     line(f"slot = tl.load(first_ptr + {NODE}, mask=inside, other=0)")
     line(f"slot += tl.load(rank_ptr + {EDGE}, mask=inside, other=0)")
     kernel.operands |= {"first_ptr": tensors.first, "rank_ptr": tensors.ranks}
+    which = count()
     for tensor, value in lists.items():
         text = EDGE if value is None else _vector(reader.read(value.name, _of_row(problem, value)))
-        pointer = "edges_ptr" if value is None else kernel.body.name(f"{tensor}_ptr")
+        pointer = "edges_ptr" if value is None else kernel.body.name(tensors.pointer(next(which)))
         line(f"tl.store({pointer} + slot, {text}, mask=inside)")
         kernel.results[pointer] = tensor
     kernel.add_pointers(reader.pointers)

@@ -24,16 +24,16 @@ from egg.expert.graph import Node, Value
 from egg.expert.index import Expr, Index, as_expr, loop_index
 from egg.expert.parts import Unfit
 from egg.expert.patterns.loops.triton.reader import NANS, LoopBody, LoopReader
-from egg.expert.patterns.segments.problem import COLUMN, EDGE, NODE, Problem, fixed
+from egg.expert.patterns.segments.problem import COLUMN, EDGE, HEAD, NODE, Problem, fixed
 from egg.expert.patterns.segments.triton.lists import Tensors
-from egg.expert.sizes import Size
+from egg.expert.sizes import ONE, Size
 
 MOST_UNROLLED = 8
 """Elements of a reduction inside a row (a mean over heads) that are written out."""
 CONSTANTS = ("NODES", "ROWS", "BLOCK_F")
 OWN = frozenset(
-    {NODE, EDGE, COLUMN, "program", "node_blocks", "node_mask", "col_mask", "count", "first", "longest",
-     "row", "start", "at", "live", "count_ptr", "first_ptr", "edges_ptr", *CONSTANTS}
+    {NODE, EDGE, HEAD, COLUMN, "program", "chunk", "node_blocks", "node_mask", "col_mask", "count", "first",
+     "longest", "row", "start", "at", "live", "count_ptr", "first_ptr", "edges_ptr", *CONSTANTS}
 )  # fmt: skip
 
 
@@ -136,7 +136,7 @@ class Walk:
             self.problem.graph, self.problem.group.nodes, self.body, self.masks, walk=self
         )
         self.reader.axes = frozenset({NODE, EDGE, COLUMN})
-        self.reader.outside = frozenset({NODE, COLUMN})
+        self.reader.outside = frozenset({NODE, HEAD, COLUMN})
         for node in self.problem.scatters:
             self.reader.hooks[node.output] = self._hook(node)
 
@@ -161,25 +161,31 @@ class Walk:
         """The pointer of a list of positions."""
         numbers = self.problem.numbers(chosen.name)
         self.found.filed.setdefault(numbers, chosen)
-        tensor = self.tensors.filed(list(self.found.filed).index(numbers))
+        which = list(self.found.filed).index(numbers)
+        tensor = self.tensors.filed(which)
         pointer = next((p for p, t in self.kernel.operands.items() if t == tensor), "")
-        pointer = pointer or self.body.name(f"{tensor}_ptr")
+        pointer = pointer or self.body.name(self.tensors.pointer(which))
         self.kernel.operands[pointer] = tensor
         return pointer
 
     def _is_wide(self, at: Expr) -> bool:
         """Whether a load has an element for each row and column of a tile."""
-        return COLUMN in at.symbols() and bool(at.symbols() - {NODE, COLUMN})
+        return COLUMN in at.symbols() and bool(at.symbols() - {NODE, HEAD, COLUMN})
 
     def _position(self) -> None:
-        nodes, features = self.problem.nodes.code(), self.problem.features.code()
+        nodes, columns = self.problem.nodes.code(), self.problem.columns.code()
+        chunk, parts = "(program // node_blocks)", list[str]()
+        if self.problem.heads != ONE:
+            chunk = f"(chunk % tl.cdiv({columns}, BLOCK_F))"
+            parts = ["chunk = program // node_blocks", f"{HEAD} = chunk // tl.cdiv({columns}, BLOCK_F)"]
         for text in (
             "program = tl.program_id(0)",
             f"node_blocks = tl.cdiv({nodes}, NODES)",
+            *parts,
             f"{NODE} = ((program % node_blocks) * NODES + tl.arange(0, NODES))[:, None, None]",
             f"node_mask = {NODE} < {nodes}",
-            f"{COLUMN} = ((program // node_blocks) * BLOCK_F + tl.arange(0, BLOCK_F))[None, None, :]",
-            f"col_mask = {COLUMN} < {features}",
+            f"{COLUMN} = ({chunk} * BLOCK_F + tl.arange(0, BLOCK_F))[None, None, :]",
+            f"col_mask = {COLUMN} < {columns}",
             "row = tl.arange(0, ROWS)[None, :, None]",
             f"count = tl.load(count_ptr + {NODE}, mask=node_mask, other=0)",
             f"first = tl.load(first_ptr + {NODE}, mask=node_mask, other=0)",

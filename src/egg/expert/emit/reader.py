@@ -107,13 +107,17 @@ class Reader:
         return self.pointers[value.name]
 
     def _load(self, value: Value, index: Index, guards: tuple[str, ...]) -> str:
-        if not self.language.reads(value.dtype):
+        if not self._readable(value.dtype):
             raise Unfit(f"no kernel reads {value.dtype}")
         at, mask = self._reached(value, index, guards)
         pointer = self.pointer(value)
         where = pointer if at == Expr() else f"{pointer} + {at}"
-        text = self.language.load(where, mask, self.other, self.hints.get(value.name, ""))
+        other = "0.0" if value.dtype.startswith("float8") else self.other
+        text = self.language.load(where, mask, other, self.hints.get(value.name, ""))
         return self._loaded(value, text)
+
+    def _readable(self, dtype: str) -> bool:
+        return self.language.reads(dtype)
 
     def _reached(self, value: Value, index: Index, guards: tuple[str, ...]) -> tuple[Expr, str]:
         """The address, and the text that says it is one; of a single element, which is always there, none."""

@@ -230,6 +230,8 @@ class _Translation:
         """What a rule made must have the form that PyTorch computed, and gets PyTorch's strides.
 
         Not of attention, which lies otherwise on every device: as its query, as most of its kernels have it.
+        Results of calls that stay PyTorch's have them where there are no gaps (a spectrum, whose frequencies
+        are innermost): a file asks for that layout, and nothing is copied where the device has it, too.
         """
         made = lowered if isinstance(lowered, list) else [lowered]
         seen = _tensors(node.meta.get("val"))
@@ -237,7 +239,7 @@ class _Translation:
             if extents(value) != shape or value.dtype != dtype:
                 seen_as = f"{extents(value)} {value.dtype} instead of {shape} {dtype}"
                 raise Uncaptured(f"{call.name} is not read rightly: {seen_as}")
-            if value.origin is Origin.NODE and call.name in RULES:
+            if value.origin is Origin.NODE and (call.name in RULES or _is_dense(tensor)):
                 maker = self._builder.producers[value.name]
                 query = self._builder.values[str(maker.inputs[0])] if maker.op == "attention" else None
                 stride = tensor.stride() if query is None else _as_query(value, query)
@@ -339,6 +341,16 @@ def _shows(node: Node) -> bool:
     """Whether a node stands for a call that shows another tensor's memory, and yet is no view of ours: a
     diagonal, bits that are taken for other numbers."""
     return node.op in ("library", "gather") or str(node.get("fn", "")).startswith("of_")
+
+
+def _is_dense(tensor: torch.Tensor) -> bool:
+    """Whether its elements lie without gaps, in whatever order of its dimensions."""
+    step = 1
+    for stride, size in sorted((s, n) for s, n in zip(tensor.stride(), tensor.shape, strict=True) if n != 1):
+        if stride != step:
+            return False
+        step *= size
+    return True
 
 
 def _as_query(value: Value, query: Value) -> tuple[int, ...]:

@@ -11,5 +11,5 @@ TYPES: Mapping[str, str] = {
 }  # fmt: skip
 """Triton's names for PyTorch's dtypes, as they lie in memory."""
 FLOAT8: Mapping[str, str] = {"float8_e4m3fn": "tl.float8e4nv"}
-"""Those that kernels make and store, and compute nothing else with. Numbers beyond the largest become the
-largest, as PyTorch has them from 2.13 on; programs limit their range before."""
+"""Those that kernels load, make and store, and compute nothing else with. Numbers beyond the largest become
+the largest, as PyTorch has them from 2.13 on; programs limit their range before."""

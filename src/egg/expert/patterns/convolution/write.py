@@ -24,6 +24,7 @@ from dataclasses import replace
 
 from egg.expert.graph import Graph
 from egg.expert.parts import Group, Part, Target, Unfit
+from egg.expert.patterns.convolution.across import lies_across
 from egg.expert.patterns.convolution.form import Form
 from egg.expert.patterns.convolution.grade import Grade
 from egg.expert.patterns.convolution.norms import write_norms
@@ -36,6 +37,8 @@ from egg.expert.patterns.convolution.triton.pointwise import write_pointwise
 from egg.expert.patterns.convolution.triton.window import windowed, write_window
 from egg.expert.sizes import ONE
 
+LEAST_STORED = 2**20
+"""Elements of an operand from which on a pass joins its pieces."""
 FEW_OUTPUTS = 4
 """Output channels per group up to which one input channel each is a stencil rather than a product."""
 
@@ -50,6 +53,8 @@ def write(graph: Graph, group: Group, target: Target) -> Part:
 
 def _write(graph: Graph, group: Group, target: Target) -> Part:
     form = Form.of(graph, group)
+    if "mode" not in target.settings and form.x.elements.value >= LEAST_STORED and lies_across(form):
+        raise Unfit("the operand is joined from pieces with their channels innermost: a pass joins them")
     grade = _grade(form, target)
     match str(target.settings.get("mode") or _mode(form, grade, target)):
         case "packed":

@@ -29,6 +29,8 @@ from egg.expert.sizes import ONE, Size, Symbol, as_size, product
 ANCHORS = frozenset({"reduce", "softmax", "norm", "scan", "selection"})
 SAME_SHAPE = frozenset({"pointwise", "where", "triangle"})
 BIJECTIVE = frozenset({"reshape", "permute", "flip"})
+PLACED = frozenset({"argmax", "argmin"})
+"""Reductions whose result depends on the order that a row is gone over in."""
 PICK = "pick"
 """The loop index along what a selection takes of a row."""
 SHORT = 256
@@ -90,6 +92,8 @@ def split_of(graph: Graph, node: Node) -> Split:
         dims = tuple(d for d in range(rank) if d != 1 and (node["kind"] == "batch" or d > 1))
     elif "dims" in node.attributes:
         dims = tuple(sorted(d % rank for d in node["dims"])) or tuple(range(rank))
+        if node.op == "reduce" and node["fn"] not in PLACED and all(stride[d].number for d in dims):
+            dims = tuple(sorted(dims, key=lambda d: -stride[d].value))  # as they lie in memory
     elif "dim" in node.attributes:
         dims = (node["dim"] % rank,) if rank else ()
     else:

@@ -50,8 +50,9 @@ def write(graph: Graph, group: Group, target: Target) -> Part:
     """The group as one kernel, or as two or more where rows are shared."""
     graph, group = _plain(graph, group)
     _check(graph, group)
-    if not _has_float8(target.gpu) and any(graph.value(n).dtype in FLOAT8 for n in group.writes(graph)):
-        raise Unfit(f"{target.gpu.name} does not convert to 8-bit floats")
+    moved = (*group.reads(graph), *group.writes(graph))
+    if not _has_float8(target.gpu) and any(graph.value(name).dtype in FLOAT8 for name in moved):
+        raise Unfit(f"{target.gpu.name} does not convert 8-bit floats")
     if only_views(graph, group):
         raise Unfit("a view of what is in memory costs nothing outside of kernels")
     anchors = anchored(graph, group.nodes)

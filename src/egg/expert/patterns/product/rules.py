@@ -14,7 +14,7 @@ from math import ceil
 from egg.expert.graph import HALF, Value
 from egg.expert.parts import Setting, Target, Unfit
 from egg.expert.patterns.product.problem import Problem, Span
-from egg.expert.patterns.product.tile_loads import Buffers, buffers, by_number
+from egg.expert.patterns.product.tile_loads import Buffers, buffers, by_number, fp32_loads
 from egg.expert.patterns.product.words import shared_words
 from egg.expert.sizes import ONE
 from egg.hardware.gpus import Gpu, reference
@@ -198,11 +198,11 @@ def _ways(problem: Problem, target: Target, grade: str, wants: Wants) -> Iterabl
         raise Unfit(f"no product of grade {grade}")
     read = Buffers() if wants.ready else buffers(problem)
     if grade == "fp32" and by_warp_group(gpu):  # those take fp16 tiles in any order from shared memory
+        longer = fp32_loads(problem)
         for tiles in _fitting(DIRECT["fp32"], problem, wants, 2, gpu.shared_per_block // 4, read):
             spans = _spans(problem, tiles)
-            yield Way(
-                "direct", "fp32", tiles, _seconds(problem, gpu, "fp32 unpacked", tiles, None, spans=spans)
-            )
+            seconds = _seconds(problem, gpu, "fp32 unpacked", tiles, None, longer, spans=spans)
+            yield Way("direct", "fp32", tiles, seconds)
     width = 2 if direct == "half" else 4
     crowded = wants.crowded and direct == "half"
     held = 2 if direct == "tf32x3" or crowded else 1  # split operands are in registers, or the tail's values
@@ -217,7 +217,7 @@ def _ways(problem: Problem, target: Target, grade: str, wants: Wants) -> Iterabl
         rate = "tf32 unpacked" if direct == "tf32" else direct
         step = STEP + (_computed_seconds(problem, tiles, gpu) if slow else 0.0)
         spans = () if wants.ready else _spans(problem, tiles)
-        slower = TRANSPOSING if turned else 1.0
+        slower = (TRANSPOSING if turned else 1.0) * (1.0 if direct == "half" else fp32_loads(problem))
         seconds = _seconds(problem, gpu, rate, tiles, None, slower, step=step, spans=spans)
         yield Way("direct", direct, tiles, seconds)
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from itertools import product as combinations
 
 from egg.expert.emit.reader import Body, Reader, address, is_fixed_norm
+from egg.expert.emit.triton.types import FLOAT8
 from egg.expert.graph import Node, Value
 from egg.expert.index import Expr, Index, as_expr, loop_index
 from egg.expert.parts import Unfit
@@ -132,6 +133,9 @@ class LoopReader(Reader):
             if is_fixed_norm(node):
                 return self.fixed_norm(node, self.read(str(node.inputs[0]), index, guards), index[1], guards)
         return super()._computed(name, index, guards)
+
+    def _readable(self, dtype: str) -> bool:
+        return dtype in FLOAT8 or super()._readable(dtype)
 
     def _load(self, value: Value, index: Index, guards: tuple[str, ...]) -> str:
         at = address(value, index)

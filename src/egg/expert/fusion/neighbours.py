@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from egg.expert.emit.reader import address, through_view
 from egg.expert.fusion.groups import Groups
-from egg.expert.graph import Node
-from egg.expert.parts import Group
+from egg.expert.graph import Graph, Node
+from egg.expert.index import Index, loop_index
 from egg.expert.pattern import FREE
-from egg.expert.patterns.loops.pointwise import only_views
 
 SPREADING = frozenset({"pointwise", "where", "triangle"})
 SPREAD = 8
@@ -136,7 +136,20 @@ def seen_in_memory(groups: Groups, node: Node) -> bool:
     others = [reader for reader in graph.consumers[root] if reader is not views[0]]
     stored = root in graph.results or any(_is_anchored(groups, reader) for reader in others)
     made = before is not None and id(before) in groups.home
-    return made and stored and only_views(graph, Group("", tuple(views), ""))
+    return made and stored and _lies_as(graph, views)
+
+
+def _lies_as(graph: Graph, views: Sequence[Node]) -> bool:
+    """Whether the last of some views, each of the one before, has its elements where the first operand has
+    them."""
+    if any(view["how"] not in ("reshape", "permute") for view in views):
+        return False
+    made = graph.result(views[-1])
+    index: Index = tuple(loop_index(f"d{dim}", size) for dim, size in enumerate(made.shape))
+    place = address(made, index)
+    for view in reversed(views):
+        index = through_view(graph, view, index)
+    return (address(graph.value(str(views[0].inputs[0])), index) - place).is_constant
 
 
 def _for_anchors(groups: Groups, view: Node) -> bool:

@@ -4,8 +4,8 @@ The rows of a group norm are stretches of channels at all positions, those of a 
 images. A kernel that walks along them stores well where memory has them in this order. Where the result has
 another order than the operand (its channels last, for a library's convolution), every element goes into
 another sector of memory. So the states of rows are joined by a kernel of their own, and applied by pointwise
-work with whatever follows: in tiles with contiguous runs of operand and result, each element with the state of
-the row that it is in. The operand is read twice either way. What there is one of for each row, like the
+work with whatever follows: in tiles with contiguous runs of operand and result, each element with the state
+of the row that it is in. The operand is read twice either way. What there is one of for each row, like the
 running statistics of a batch norm, is stored where the states are joined.
 """
 

@@ -197,6 +197,26 @@ def test_a_network_in_fp32_has_its_channels_last_between_the_library_calls() -> 
     torch.testing.assert_close(made, wanted, atol=1e-4, rtol=1e-4)
 
 
+def test_a_convolution_of_ours_stores_its_result_with_the_channels_last() -> None:
+    """It reads the caller's image as it lies: nothing copies that, and nothing behind it turns its result."""
+    task = network()
+    recipe = Recipe().after(*(Without("convolution", name) for name in DENSE[1:]))
+    written = kernel_file(task, graph_of(task), recipe, resolve("H200"))
+    own = next(node for node in written.structure.graph.nodes if node.op == "conv")
+    graph = written.structure.graph
+    assert own.inputs[0] in graph.arguments
+    assert graph.result(own).stride[1].value == 1
+    assert re.search(r"s \* \w+ \+ c,", written.source), "channels of a position are stored side by side"
+    space: dict[str, type[nn.Module]] = {}
+    exec(compile(task.source, "task", "exec"), space)
+    model, x = space["Model"](16, 16), normal(2, 3, 32, 24)
+    state = {name: value.clone() for name, value in model.state_dict().items()}
+    with torch.no_grad():
+        wanted = model(x)
+    (made,) = harness.execute(written.source + RUN, [x], {"arguments": [16, 16], "state": state})
+    torch.testing.assert_close(made, wanted, atol=1e-4, rtol=1e-4)
+
+
 def test_the_setting_leaves_fp32_as_the_reference_has_it() -> None:
     assert "channels_last_weight" not in left(network(), Set("file", "channels_last", False))
 

@@ -70,6 +70,39 @@ def test_a_norm_turns_its_result_by_tiles(norm: str):
     check(source, text, (3, 12, 70, 3))
 
 
+BATCH_LAYERS = """
+self.norm1 = nn.BatchNorm2d(c)
+self.conv1 = nn.Conv2d(c, c, 3, padding=1, bias=False)
+"""
+
+
+def test_a_batch_norm_in_training_turns_its_result_by_tiles():
+    """The kernel that joins the states has stored the running statistics by then."""
+    forward, given = (
+        "return self.conv1(torch.relu(self.norm1(x))).mean((2, 3))",
+        "x = torch.randn(n, c, h, w)",
+    )
+    source = program(forward, given, BATCH_LAYERS, "c", n=8, c=64, h=56, w=56)
+    task = Task("program", source)
+    text = kernel_file(task, graph_of(task), LEFT, resolve("H200")).source
+    made = kernels(text)
+    assert "batch_norm_relu_finish_kernel" not in made
+    assert "running" in made["batch_norm_relu_join_kernel"]
+    apply = made["batch_norm_relu_apply_kernel"]
+    assert "running" not in apply
+    assert "%" not in apply[apply.rindex("tl.store(") :], "neighbours in the tile are neighbours in memory"
+    space: dict[str, Any] = {}
+    exec(compile(source, "task", "exec"), space)
+    model: nn.Module = space["Model"](12)
+    nn.init.normal_(model.norm1.weight)  # type: ignore[union-attr,arg-type]
+    state = {name: value.clone() for name, value in model.state_dict().items()}
+    x = normal(3, 12, 9, 7) + 3
+    with torch.no_grad():
+        wanted = model(x)
+    (result,) = harness.execute(text + RUN, [x], {"arguments": [12], "state": state})
+    torch.testing.assert_close(result, wanted, atol=1e-4, rtol=1e-4)
+
+
 def test_small_norms_stay_one_kernel_less():
     _, text = written("nn.GroupNorm(4, c)", n=2, c=16, h=16, w=16)
     assert "apply_kernel" not in text

@@ -78,7 +78,7 @@ def _of_singles(graph: Graph, left: Callable[[str], bool]) -> Graph:
 
     Worth it are those that would turn around what the program itself makes (:func:`wants_last`). All others
     follow: such of one tap and of few channels, which gain nothing by themselves, and those that kernels of
-    ours compute, which load and store by strides.
+    ours compute, which load and store by strides: behind something that lies so, or in front of it.
     """
     images = [node for node in graph.nodes if node.op == "conv" and _of_single_images(graph, node)]
     called = {node.output for node in images if left(node.output)}
@@ -90,8 +90,18 @@ def _of_singles(graph: Graph, left: Callable[[str], bool]) -> Graph:
     while len(suited) > before:
         before = len(suited)
         turned = _turned(graph, [graph.producers[name] for name in suited])
-        suited |= {node.output for node in own if node.inputs[0] in turned}
-    return _with_passes(_laid_out(graph, suited), called)
+        suited |= {node.output for node in own if node.inputs[0] in turned or _meets(graph, node, turned)}
+    return _with_passes(_laid_out(graph, suited, called), called)
+
+
+def _meets(graph: Graph, node: Node, turned: Collection[str]) -> bool:
+    """Whether what follows a convolution of ours lies with the channels last. It stores its tiles of channels
+    by positions along either side, whatever its operand looks like; a stencil's have one side only, that of
+    its operand."""
+    met = {
+        name for reader in graph.consumers[node.output] if reader.op in FOLLOWING for name in reader.outputs
+    }
+    return as_size(node["groups"]) == ONE and bool(met & set(turned))
 
 
 def _of_single_images(graph: Graph, node: Node) -> bool:
@@ -119,10 +129,12 @@ def rounds_as_laid(graph: Graph, node: Node) -> bool:
     return rounds and laid and not node["transposed"] and _of_single_images(graph, node)
 
 
-def _laid_out(graph: Graph, suited: Collection[str]) -> Graph:
+def _laid_out(graph: Graph, suited: Collection[str], copying: Collection[str] | None = None) -> Graph:
+    """``copying``: the convolutions that need their operands so; all, unless they are named."""
     turned = _turned(graph, [graph.producers[name] for name in suited])
     values = {name: _laid(value) if name in turned else value for name, value in graph.values.items()}
-    return _operands_turned(replace(graph, values=values), suited, turned)
+    copying = suited if copying is None else copying
+    return _operands_turned(replace(graph, values=values), copying, turned)
 
 
 def _operands_turned(graph: Graph, suited: Collection[str], turned: Collection[str]) -> Graph:

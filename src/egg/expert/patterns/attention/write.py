@@ -113,8 +113,7 @@ class _Writer:
             stages = self.knobs.constant("NUM_STAGES", 3, (2, 3, 4))
         else:
             choices = (2, 3) if depth <= NARROW_HEAD or self._wide_half else ()
-            deep = self._wide_half and not self._shared_well
-            stages = self.knobs.constant("NUM_STAGES", 3 if deep else 2, choices)
+            stages = self.knobs.constant("NUM_STAGES", 3 if self._wide_half else 2, choices)
         self.code.call.append(f"{name}_depth = max(16, triton.next_power_of_2({problem.depth}))")
         self.code.call.append(f"{name}_width = max(16, triton.next_power_of_2({problem.width}))")
         meta = {"BLOCK_M": block_m, "BLOCK_N": block_n}
@@ -147,18 +146,6 @@ class _Writer:
         widest = max(_power(self.problem.depth.value), _power(self.problem.width.value))
         return self.way.grade == "half" and widest > NARROW_HEAD
 
-    @property
-    def _shared_well(self) -> bool:
-        """Whether blocks of 128 wide queries are worth it: no mask hides parts of them, and they are enough.
-
-        Every block of queries loads all keys and values that it sees. For 32 heads of 128 over 2048 places,
-        causal, blocks of 64 load 1.1 GB in 0.17 ms, which is all that the L2 cache of an H200 delivers.
-        """
-        problem = self.problem
-        plain = problem.mask is None and not problem.functions
-        blocks = problem.batch.value * (problem.queries.value // 128)
-        return self._wide_half and plain and blocks >= self.target.gpu.sms
-
     def _split(self, m: int) -> str:
         """The constant that says in how many parts the keys are worked on; none where one is enough."""
         problem = self.problem
@@ -188,10 +175,10 @@ class _Writer:
         """Queries and keys of a step: registers hold scores and two sums, shared memory two blocks."""
         problem, way = self.problem, self.way
         plain_fp32 = way.grade in ("tf32x3", "ieee")
-        short = plain_fp32 or (self._wide_half and not self._shared_well)
+        short = plain_fp32 or self._wide_half
         m = min(64 if short else 128, max(16, _power(problem.queries.value)))
         widest = 32 if plain_fp32 or (way.grade == "fp32" and depth > 64) else 64
-        if depth <= 32 or self._shared_well:
+        if depth <= 32:
             widest = 128
         if self._few:
             widest = 128 if depth <= 64 else 64

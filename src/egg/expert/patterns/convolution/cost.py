@@ -66,6 +66,8 @@ RESIDENT, MOST_RESIDENT = 2, 8
 TURNED = 3.5e12
 """Bytes per second of the passes that change the order in memory."""
 FULL_CHANNELS = 64
+"""Channels of either side from which on the rate is reached. Of TF32 with the channels last, fewer output
+channels leave as much of each tile unused: 64 run at 240 TFLOP/s, 32 at 80 to 100 with what is converted."""
 FEW_CHANNELS_3D = 4
 """Three dimensions with few channels run on the ordinary units."""
 STRIDED = {1: 0.85e12, 2: 1.2e12, 3: 0.68e12}
@@ -200,6 +202,8 @@ def _library_seconds(graph: Graph, node: Node, grade: str | None, machine: Machi
         return max(floor, flops / machine.rate("library convolution"))
     rate = machine.rate("library convolution")
     rate *= sqrt(min(1.0, channels / FULL_CHANNELS) * min(1.0, outputs / FULL_CHANNELS))
+    if last and not half:
+        rate *= sqrt(min(1.0, outputs / FULL_CHANNELS))  # no tile is narrower
     if dimensions == 3 and transposed:
         few = "" if min(channels, outputs) >= FULL_CHANNELS else ", few channels"
         rate = machine.rate(f"library convolution, transposed 3d{few}")

@@ -203,6 +203,21 @@ def test_16_bit_products_are_the_librarys_unless_what_rides_on_them_pays(
     assert found == wanted
 
 
+def test_of_calls_that_are_all_the_librarys_one_stays_ours() -> None:
+    """Linear layers around an attention: each is the library's by its price, and a file needs a kernel."""
+    task = program(
+        "q, k, v = self.a(x).unflatten(-1, (3, 16, 64)).permute(2, 0, 3, 1, 4).unbind(0);"
+        "return self.b(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))",
+        "torch.randn(B, 257, D).half()",
+        "self.a, self.b = nn.Linear(D, 3 * D).half(), nn.Linear(D, D).half()",
+        "B, D = 64, 1024",
+    )
+    captured = graph_of(task)
+    first = first_recipe(lambda recipe: kernel_file(task, captured, recipe, GPU), GPU, library=True)
+    made = patterns(kernel_file(task, captured, first, GPU))
+    assert [made.count(name) for name in ("attention", "product")] == [1, 0]
+
+
 def test_nothing_but_library_calls_is_no_file() -> None:
     alone = program(
         "self.a(x)", "torch.randn(B, C, H, H)", "self.a = nn.Conv2d(C, C, 3)", "B, C, H = 2, 256, 9"

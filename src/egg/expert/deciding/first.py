@@ -5,7 +5,8 @@ positions, and easily beaten where it must change the order in memory or has few
 convolution is priced both ways (:mod:`egg.expert.deciding.estimate`), with the pass that would remain
 for what rides on it. So is every product and attention of 16-bit operands, where the library is ahead unless
 what rides on ours saves more than the difference. What is left to the library by these prices is left only if
-the whole file, written that way, promises to be faster as well.
+the whole file, written that way, promises to be faster as well. Where nothing would remain to be written, as
+in two linear layers around an attention, the kernel that loses least against the library stays ours.
 """
 
 from __future__ import annotations
@@ -37,6 +38,9 @@ def first_recipe(write: Write, gpu: Gpu, library: bool) -> Recipe:
     found: dict[tuple[Without, ...], Recipe] = {}
     for joined in (False, True):
         moves = tuple(left_to_the_library(own.structure, gpu, joined))
+        if _leaves_nothing(plain.after(*moves), write):
+            least_lost = min(moves, key=lambda move: _lost(own.structure, gpu, move))
+            moves = tuple(move for move in moves if move != least_lost)
         found[moves] = plain.after(*moves)
     for moves, recipe in found.items():
         for tried in _followed(recipe, write, gpu) if moves else ():
@@ -44,6 +48,26 @@ def first_recipe(write: Write, gpu: Gpu, library: bool) -> Recipe:
             if taken < least:
                 best, least = tried, taken
     return best
+
+
+def _leaves_nothing(recipe: Recipe, write: Write) -> bool:
+    try:
+        write(recipe)
+    except NothingToWrite:
+        return True
+    except Unfit:
+        pass
+    return False
+
+
+def _lost(structure: Structure, gpu: Gpu, move: Without) -> float:
+    """Seconds by which the library should be ahead of the group that ``move`` leaves to it."""
+    for group, part in zip(structure.groups, structure.parts, strict=True):
+        if group.pattern == move.pattern and PATTERNS.anchor_value(group) == move.at:
+            theirs = by_the_library(structure.graph, group, gpu, {})
+            ours = cost(structure.graph, group, part, gpu, {}).device
+            return ours - theirs.device if theirs is not None else 0.0
+    return 0.0
 
 
 def _followed(recipe: Recipe, write: Write, gpu: Gpu) -> Iterator[Recipe]:

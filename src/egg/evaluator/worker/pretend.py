@@ -17,9 +17,10 @@ import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
-from egg.evaluator.offline.fakecuda import FakeContext, FakeStream
+from egg.evaluator.offline.fakecuda import FakeStream
 from egg.evaluator.offline.properties import properties
 from egg.evaluator.offline.target import GpuTarget
+from egg.evaluator.restrict.likeness import answering
 from egg.evaluator.restrict.names import CANDIDATE_FILE
 from egg.evaluator.tensors import hosts
 
@@ -194,11 +195,10 @@ class ArrivingStream(FakeStream):
 
 
 def answer_for(target: GpuTarget) -> None:
-    """Answer device queries as a machine with ``target`` would, for the rest of this process's life."""
+    """Answer device queries as a machine with ``target`` would, for the rest of this process's life.
 
-    def always(value: Any) -> Any:
-        return lambda *_, **__: value
-
+    ``torch.cuda.device`` stays PyTorch's: what it calls does nothing.
+    """
     answers = {
         "is_available": True,
         "device_count": random.choice((1, 2, 4, 8)),
@@ -211,8 +211,9 @@ def answer_for(target: GpuTarget) -> None:
         "is_current_stream_capturing": True,  # so a file that replays a recording makes its launches
         "empty_cache": None,
         "set_device": None,
+        "_exchange_device": 0,
+        "_maybe_exchange_device": 0,
     }
-    torch.cuda.synchronize = lambda *_: hosts.arrive()
+    torch.cuda.synchronize = answering(torch.cuda.synchronize, hosts.arrive)
     for name, value in answers.items():
-        setattr(torch.cuda, name, always(value))
-    torch.cuda.device = FakeContext  # pyright: ignore[reportAttributeAccessIssue]
+        setattr(torch.cuda, name, answering(getattr(torch.cuda, name), lambda value=value: value))

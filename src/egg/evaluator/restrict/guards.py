@@ -35,6 +35,8 @@ KERNEL_ATTRIBUTES = frozenset(
     words("run warmup fn base_fn arg_names configs best_config cache keys add_pre_run_hook")
 )
 """What a file may use of a kernel. The rest is Triton's: ``get_capture_scope`` gives a module's namespace."""
+SLOTS = frozenset(vars(nn.Module())) - {"training"}
+"""Where ``nn.Module`` keeps parameters, buffers, parts and hooks, in dictionaries of its own."""
 TENSOR_SETTABLE = frozenset(["data", "grad", "requires_grad"])
 NATIVE = words("""
     abs all any ascii bin bool bytearray bytes callable chr classmethod complex dict divmod enumerate filter
@@ -106,6 +108,8 @@ class Guards:
         """The receiver itself, where the file may assign to this attribute of it."""
         kind = _type(receiver)
         if kind in self.own:
+            if name in SLOTS and issubclass(kind, nn.Module):
+                raise RestrictedError(f"assigns to {name}, which nn.Module keeps", "restricted.patch")
             return receiver
         if _isinstance(receiver, torch.Tensor):
             allowed = name in TENSOR_SETTABLE

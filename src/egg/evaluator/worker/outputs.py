@@ -24,6 +24,7 @@ from egg.evaluator.worker.held import state_of
 _copy = torch.Tensor.copy_
 _Tensor = torch.Tensor
 CONTAINERS = (list, tuple, dict, OrderedDict)
+KEYS = (str, int, float, bool, type(None), tuple)
 PLAIN = "Tensor"
 UNRESOLVED = ", to be conjugated or negated by each reader (.resolve_conj() carries it out)"
 HOST = "the host's memory"
@@ -37,6 +38,8 @@ def leaves_of(result: Any) -> list[tuple[str, Any]]:
         named = issubclass(kind, tuple) and hasattr(kind, "_fields") and kind.__iter__ is tuple.__iter__
         if kind not in CONTAINERS and not named:
             raise RestrictedError(f"forward returns a {kind.__qualname__}", "correctness.type")
+        if isinstance(part, dict) and any(type(key) not in KEYS for key in part):
+            raise RestrictedError("forward returns a dictionary with keys of its own", "correctness.type")
     return outputs_of(result)
 
 

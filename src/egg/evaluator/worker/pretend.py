@@ -23,6 +23,7 @@ from egg.evaluator.offline.target import GpuTarget
 from egg.evaluator.restrict.likeness import answering
 from egg.evaluator.restrict.names import CANDIDATE_FILE
 from egg.evaluator.tensors import hosts
+from egg.evaluator.worker.held import parts_of, state_of
 
 _DEVICE = torch.Tensor.device.__get__  # pyright: ignore[reportAttributeAccessIssue]
 _IS_CUDA = torch.Tensor.is_cuda.__get__  # pyright: ignore[reportAttributeAccessIssue]
@@ -97,9 +98,9 @@ def settle(module: nn.Module) -> None:
     What was made where this mode does not see it (``torch.from_numpy``) is on the host, like a module in a
     list, which is no part of this one.
     """
-    for tensor in (*module.parameters(), *module.buffers()):
+    for tensor in state_of(module, persistent=False).values():
         hosts.take_from_host(tensor)
-    for part in module.modules():
+    for _, part in parts_of(module):
         for name, held in vars(part).items():
             if name not in ("_parameters", "_buffers", "_modules"):
                 for tensor in _tensors(held):
@@ -145,13 +146,14 @@ def _moved(result: torch.Tensor, before: torch.Tensor, host: bool) -> torch.Tens
 
 
 def _tensors(value: Any) -> Iterator[torch.Tensor]:
+    """By the built-in classes' own methods: those of a class that derives from one are the file's."""
     if isinstance(value, torch.Tensor):
         yield value
     elif isinstance(value, list | tuple):
-        for item in value:
+        for item in (list if isinstance(value, list) else tuple).__iter__(value):
             yield from _tensors(item)
     elif isinstance(value, dict):
-        for item in value.values():
+        for item in dict.values(value):
             yield from _tensors(item)
     elif isinstance(value, nn.Module):
         yield from (*value.parameters(), *value.buffers())

@@ -16,20 +16,9 @@ from torch import nn
 from torch.utils._pytree import tree_leaves
 
 from egg.evaluator.task.containers import contents
-from egg.evaluator.worker.held import parameters_of, parts_of
+from egg.evaluator.worker.held import HOOKS, parameters_of, parts_of
 
 _vars = vars
-HOOKS = (
-    "_forward_hooks",
-    "_forward_pre_hooks",
-    "_backward_hooks",
-    "_backward_pre_hooks",
-    "_state_dict_hooks",
-    "_state_dict_pre_hooks",
-    "_load_state_dict_pre_hooks",
-    "_load_state_dict_post_hooks",
-)
-"""Where ``nn.Module`` keeps what others are to call."""
 ACCUMULATED = 3.0
 """In every element of a gradient that was there before."""
 MOST_ACCUMULATED = 1 << 22

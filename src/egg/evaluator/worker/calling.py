@@ -352,8 +352,10 @@ class Calling(Holding):
 
 
 def _detached(leaf: Any) -> Any:
-    """Without the graph that a call under grad mode hangs on it; anything but a plain tensor stays."""
-    return leaf.detach() if type(leaf) is torch.Tensor and leaf.requires_grad else leaf
+    """Without the graph that a call under grad mode hangs on it; anything but a plain tensor stays, and so
+    does one that no graph made."""
+    made = type(leaf) is torch.Tensor and leaf.requires_grad and not leaf.is_leaf
+    return leaf.detach() if made else leaf
 
 
 def _found(flow: Flow) -> tuple[protocol.Found, ...]:

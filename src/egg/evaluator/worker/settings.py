@@ -70,6 +70,19 @@ def as_frozen(module: nn.Module, arguments: Any) -> Iterator[None]:
             tensor.requires_grad_(required)
 
 
+@contextmanager
+def frozen(module: nn.Module) -> Iterator[None]:
+    """Meanwhile no parameter requires a gradient."""
+    learning = [tensor for tensor in parameters_of(module).values() if tensor.requires_grad]
+    try:
+        for tensor in learning:
+            tensor.requires_grad_(False)
+        yield
+    finally:
+        for tensor in learning:
+            tensor.requires_grad_(True)
+
+
 def _intact(gradient: torch.Tensor | None) -> bool:
     return gradient is not None and bool((gradient == ACCUMULATED).all())
 

@@ -35,6 +35,8 @@ class Case:
     """False: judge it with the static gate switched off, to test the gates behind it."""
     whole: bool = False
     """Whether it takes the calls and values that are tried at level full."""
+    callers: bool = False
+    """Whether it takes a session as long as those of level full."""
 
     @property
     def name(self) -> str:
@@ -68,6 +70,7 @@ def read_case(path: Path) -> Case:
         policy=_policy(data.get("policy", "")),
         static=data.get("static", "on") != "off",
         whole=data.get("probes", "few") == "all",
+        callers=data.get("probes", "few") == "callers",
     )
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 import torch
 from torch import nn
 
 from egg.evaluator.gates.moved import arrived
-from egg.evaluator.worker.held import parameters_of, state_of
+from egg.evaluator.restrict.names import RestrictedError
+from egg.evaluator.worker.held import parameters_of, parts_of, state_of
 
 
 class Late(nn.Module):
@@ -37,3 +39,32 @@ def test_equal_infinities_are_alike() -> None:
     assert not arrived(torch.tensor([1.0, -torch.inf, torch.nan]), ours, before)
     assert not arrived(torch.tensor([1.5, torch.inf, torch.nan]), ours, before)
     assert not arrived(torch.tensor([1.0, 5.0, torch.nan]), ours, before)
+
+
+class Answering:
+    """A file's own object, which has what ``nn.Module`` keeps."""
+
+    def __init__(self) -> None:
+        self._modules = self._parameters = self._buffers = self
+
+    def items(self) -> list[object]:
+        raise AssertionError("the file's code runs")
+
+    def __len__(self) -> int:
+        raise AssertionError("the file's code runs")
+
+
+@pytest.mark.parametrize("slot", ["_buffers", "_parameters", "_modules", "_forward_hooks", "training"])
+def test_nothing_of_the_files_is_asked_for_what_a_module_holds(slot: str) -> None:
+    module = nn.Linear(2, 2)
+    vars(module)[slot] = Answering()
+    with pytest.raises(RestrictedError, match=r"nn\.Module did not put there"):
+        list(parts_of(module))
+
+
+@pytest.mark.parametrize("slot", ["_buffers", "_parameters", "_modules"])
+def test_what_a_module_holds_is_what_its_slot_is_for(slot: str) -> None:
+    module = nn.Linear(2, 2)
+    vars(module)[slot]["more"] = Answering()
+    with pytest.raises(RestrictedError, match=r"nn\.Module did not put there"):
+        state_of(module)

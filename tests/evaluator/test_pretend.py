@@ -23,12 +23,37 @@ from egg.evaluator.worker.pretend import answer_for
 answer_for(resolve_target("sm_90"))
 print(torch.cuda.is_available(), torch.cuda.is_current_stream_capturing())
 """
+PRINTS = """
+import torch
+from egg.evaluator.offline.target import resolve_target
+from egg.evaluator.worker.pretend import answer_for
+
+QUERIES = ("is_available", "get_device_properties", "synchronize", "is_current_stream_capturing")
+
+def shown():
+    found = [getattr(torch.cuda, name) for name in QUERIES]
+    return [(repr(f).split(" at ")[0], f.__name__, f.__module__, type(f)) for f in found]
+
+before = shown()
+answer_for(resolve_target("sm_90"))
+print(before == shown())
+with torch.cuda.device(torch.device("cuda", 0)):
+    try:
+        torch.cuda.is_available(1)
+    except TypeError:
+        print("raises")
+"""
 
 
 def test_a_file_that_replays_a_recording_makes_its_launches() -> None:
     """It asks first whether a recording is under way; without a driver PyTorch itself raises there."""
     done = subprocess.run([sys.executable, "-c", ASKS], capture_output=True, text=True)
     assert done.stdout.split() == ["True", "True"], done.stderr
+
+
+def test_a_query_is_printed_and_called_as_pytorchs() -> None:
+    done = subprocess.run([sys.executable, "-c", PRINTS], capture_output=True, text=True)
+    assert done.stdout.split() == ["True", "raises"], done.stderr
 
 
 # -- where tensors would lie ---------------------------------------------------------------------------------

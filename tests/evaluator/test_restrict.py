@@ -146,6 +146,22 @@ def test_a_kernel_does_not_lead_into_triton(text: str) -> None:
         run("import triton.language as tl\n" + text)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "kept = tl.sum.run\n",
+        "getattr(tl.sum, 'warmup')\n",
+        "torch.zeros(0).tolist\n",
+        "torch.Tensor.tolist\n",
+        "[torch.cuda][0].is_available\n",
+        "getattr(*[torch, 'as_tensor'])\n",
+    ],
+)
+def test_what_a_worker_replaces_is_called_on_the_spot(text: str) -> None:
+    with pytest.raises(RestrictedError, match="kept instead of called"):
+        run("import torch\nimport triton.language as tl\n" + text)
+
+
 def test_a_kernel_is_run_by_its_public_methods() -> None:
     found = run("import triton.language as tl\nnames = [tl.sum][0].arg_names\nfunction = tl.sum.fn\n")
     assert "input" in str(found["names"])

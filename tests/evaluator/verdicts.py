@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from egg.core.evaluation import Evaluation, Gate, Rejected
+from egg.core.policy import Level
 from egg.evaluator.task.unusual_kinds import UNUSUAL
-from egg.evaluator.trial.levels import LevelSettings, Probes
+from egg.evaluator.trial.levels import LEVELS, LevelSettings, Probes
 from tests.conftest import BRIEF
 from tests.corpus.corpus import Case
 
@@ -25,11 +26,17 @@ WHOLE = replace(BRIEF, domain=Probes.ALL, unusual=UNUSUAL)
 """For what shows at calls and values that level full tries."""
 
 
+MANY = replace(BRIEF, calls=LEVELS[Level.FULL].calls, calls_seconds=LEVELS[Level.FULL].calls_seconds)
+"""For what shows in long sessions."""
+
+
 def limits(case: Case) -> LevelSettings:
     if any(name in case.name for name in NEVER_ENDING):
         return HANGING
     if case.whole:
         return WHOLE
+    if case.callers:
+        return MANY
     if Gate.MEMORY in case.gates:
         return replace(BRIEF, fence=True)
     if Gate.BUILD not in case.gates or "shared_memory" in case.name:  # huge tiles compile slowly

@@ -150,6 +150,8 @@ class Calls:
         own = self.claims.elements(Change())
         most, left = min(SMALL, max(FEW_ELEMENTS, 4 * own)), MOST_NAMED
         for number in numbers:
+            if number > most:  # no tensor of that size can be made, not even to count its elements
+                continue
             for value, axis in product((number + 1, number), self.axes):
                 change = Change(sizes=((axis, value),))
                 fits = axis.step == 1 and value != axis.size and legal(axis, value, self.given)

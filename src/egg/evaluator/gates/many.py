@@ -6,6 +6,10 @@ own, in a few requests of lengths drawn by lot. The last outputs of each request
 are, when all is over, those of calls chosen by lot, the first among them, that were held meanwhile:
 of a small task as many as a few seconds allow, since a kernel may be wrong at one draw in hundreds.
 Outputs that are all held cannot lie in the same memory.
+
+Where there are many, some are made as other callers make them (:mod:`~egg.evaluator.gates.callers`), and some
+on instances of their own: one whose weights nothing loads, one under ``torch.inference_mode``. What an
+instance keeps from there may be of no use elsewhere, so it is not called otherwise.
 """
 
 from __future__ import annotations
@@ -13,11 +17,15 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import Any
 
 from egg.core.evaluation import RefusalFacts
+from egg.evaluator.gates import callers
+from egg.evaluator.gates.callers import Part
 from egg.evaluator.gates.timing import catch_up, check_left, placed_questions, seeds_for
+from egg.evaluator.process.handle import Fault
 from egg.evaluator.reference.case import Case
 from egg.evaluator.reference.reserve import apart
 from egg.evaluator.tensors import memory
@@ -29,7 +37,7 @@ from egg.evaluator.worker.outputs import aliases
 LEAST = 3
 FEW = 32
 """Calls: up to so many go into one request, and one output is looked at again."""
-REQUESTS = 3
+REQUESTS = 2
 ON_A_GPU = 8
 """Times as many calls: they take microseconds there."""
 HELD_BYTES = 512 << 20
@@ -42,19 +50,78 @@ RECORDED_PART, LEAST_RECORDED, MOST_RECORDED = 4, 8, 48
 more than that."""
 SHARE = 4
 """Rechecking may take so many times less than the calls."""
+USUAL, OTHERS = (callers.ALIKE, callers.VARIED), 4
+"""Calls of the usual instance; rechecking those of others takes so many times less."""
 
 
 def run(trial: Trial, each: float) -> Notes:
     """``each``: the seconds that one call takes."""
-    cases = placed_questions(trial)
-    total, held = _how_many(trial, each), _as_many_as_fit(trial)
-    calls, kept = 0, []
-    for length in [total] if _large(trial) else _lengths(total):
-        keep = max(0, min(length, held - calls))
-        kept += _burst(trial, cases, length, keep, calls)
-        calls += length
-    rechecked = _recheck(trial, kept, min(calls, held), few=total < FEW)
+    total = _how_many(trial, each)
+    if _large(trial):
+        notes = _session(trial, [_Burst(total, callers.ALIKE)])
+    elif total < FEW:
+        learning = any(parameter.requires_grad for parameter in trial.reference.module.parameters())
+        manners = callers.varied(total, elsewhere=False, modes=not learning)
+        notes = _session(trial, [_Burst(total, callers.ALIKE, manners)])
+    else:
+        notes = _of_many(trial, total)
     trial.buffers.reserve.forget()
+    return notes
+
+
+@dataclass(frozen=True)
+class _Burst:
+    """Calls of one request."""
+
+    length: int
+    part: Part
+    manners: tuple[protocol.Manner, ...] = ()
+
+
+def _of_many(trial: Trial, total: int) -> Notes:
+    """The usual instance is called alike and in varied manners, in either order; then others are."""
+    learned = bool(trial.connection.names)
+    parts = [callers.ALIKE, callers.VARIED, callers.INFERENCE, *([callers.AS_BUILT] if learned else [])]
+    alike, varied, inference, *built = callers.lengths(total, parts)
+    manners = callers.varied(varied, elsewhere=not trial.reference.groups)
+    usual = [_Burst(alike, callers.ALIKE), _Burst(varied, callers.VARIED, manners)]
+    secrets.SystemRandom().shuffle(usual)
+    notes = _session(trial, usual)
+    trial.connection.fresh()
+    try:
+        _session(trial, [_Burst(inference, callers.INFERENCE, callers.inference(inference))])
+    except Fault as fault:
+        trial.connection.survive(fault)
+        trial.warnings.append(f"raises under torch.inference_mode: {fault.evidence}"[:300])
+    if built:
+        notes["as_built"] = _as_built(trial, built[0])
+    trial.connection.fresh()
+    return notes | {"calls": total}
+
+
+def _as_built(trial: Trial, length: int) -> bool:
+    """Call an instance whose weights nothing loads: whether it draws the reference's, or is given them."""
+    before = trial.reference.state() if trial.reference.reweighed else None
+    drawn = trial.connection.as_built()
+    if not drawn:
+        trial.connection.share_weights(protocol.Written.IN_PLACE)
+    _session(trial, [_Burst(length, callers.AS_BUILT)])
+    if before is not None:
+        trial.reference.resume(before)
+    trial.connection.share_weights()
+    return drawn
+
+
+def _session(trial: Trial, bursts: list[_Burst]) -> Notes:
+    """Bursts of one instance, whose outputs are held together."""
+    cases, held = placed_questions(trial), _as_many_as_fit(trial)
+    total = sum(burst.length for burst in bursts)
+    calls, kept = 0, []
+    for burst in bursts:
+        keep = max(0, min(burst.length, held - calls))
+        kept += _burst(trial, cases, burst, keep, calls)
+        calls += burst.length
+    rechecked = _recheck(trial, kept, min(calls, held), bursts, few=total < FEW)
     return {"calls": calls, "held": min(calls, held), "rechecked": rechecked}
 
 
@@ -65,14 +132,6 @@ def _how_many(trial: Trial, each: float) -> int:
     return total + secrets.randbelow(max(2, total // 4))
 
 
-def _lengths(total: int) -> list[int]:
-    """``total`` in a few parts by lot, none of them empty."""
-    if total < FEW:
-        return [total]
-    cuts = sorted({1 + secrets.randbelow(total - 1) for _ in range(REQUESTS - 1)})
-    return [end - start for start, end in zip([0, *cuts], [*cuts, total], strict=True)]
-
-
 def _as_many_as_fit(trial: Trial) -> int:
     """Calls whose outputs can be held at once: two at least, or there would be nothing to see."""
     size = sum(t.numel() * t.element_size() for t in trial.buffers.outputs(0) if t is not None)
@@ -81,11 +140,12 @@ def _as_many_as_fit(trial: Trial) -> int:
     return max(2, room // max(size, 1))
 
 
-def _burst(trial: Trial, cases: list[Case], length: int, keep: int, first: int) -> list[tuple[int, Case]]:
+def _burst(trial: Trial, cases: list[Case], burst: _Burst, keep: int, first: int) -> list[tuple[int, Case]]:
     """So many calls, of which the first ``keep`` are held; their last outputs are checked.
 
     Returns the questions of some that are held, by their numbers.
     """
+    length = burst.length
     moves = trial.buffers.reserve.for_calls([case.tensors for case in cases], length)
     seeds = seeds_for(trial, length)
     trial.buffers.make_room()
@@ -93,7 +153,9 @@ def _burst(trial: Trial, cases: list[Case], length: int, keep: int, first: int) 
         trial.buffers.poison(index)
     drawn = secrets.SystemRandom().sample(range(length), _recorded(length) if trial.watch is not None else 0)
     called = trial.connection.request(
-        protocol.Calls(trial.buffers.session(cases, moves, seeds), keep, tuple(sorted(drawn))),
+        protocol.Calls(
+            trial.buffers.session(cases, moves, seeds), keep, tuple(sorted(drawn)), manners=burst.manners
+        ),
         trial.settings.call_seconds + trial.settings.calls_seconds,
     )
     check_recorded(trial, called.records, len(drawn))
@@ -104,7 +166,7 @@ def _burst(trial: Trial, cases: list[Case], length: int, keep: int, first: int) 
     for index, case in enumerate(cases[:length]):
         last = max(call for call in range(length) if call % len(cases) == index)
         seed = seeds[last] if seeds else case.seed
-        _check(trial, replace(case, seed=seed), index, f"call {first + last + 1} of many")
+        _check(trial, replace(case, seed=seed), index, f"call {first + last + 1} of many", burst.part)
     if _large(trial) and keep:
         found.append((0, _question(trial, cases, moves, seeds, 0, copied=False)))
     return found
@@ -149,24 +211,23 @@ def _chosen(trial: Trial, keep: int, first: int) -> list[int]:
     return sorted(begin | set(drawn))
 
 
-def _check(trial: Trial, question: Case, index: int, label: str) -> Case:
+def _check(trial: Trial, question: Case, index: int, label: str, part: Part) -> Case:
     case = trial.reference.answer(label, question.inputs, own=False, seed=question.seed)
     try:
         trial.checks.check_values(case, trial.buffers.outputs(index))
     except Refused as wrong:
-        raise Refused(
-            "state.stale", f"many calls in a row: {wrong.evidence}",
-            "compute from the inputs' values on every call; nothing derived from inputs may be kept",
-            facts=wrong.facts,
-        ) from None  # fmt: skip
+        raise _wrong(part, wrong) from None
     return case
 
 
-def _recheck(trial: Trial, kept: list[tuple[int, Case]], held: int, *, few: bool) -> int:
+def _recheck(
+    trial: Trial, kept: list[tuple[int, Case]], held: int, bursts: list[_Burst], *, few: bool
+) -> int:
     """Some of the outputs that were held must be what they were; no two may lie in the same memory."""
     kept = kept[:1] + secrets.SystemRandom().sample(kept[1:], len(kept[1:]))
     least = 2 if few else 1 + RECHECKED
-    until = time.perf_counter() + (0.0 if few else trial.settings.calls_seconds / SHARE)
+    share = SHARE if bursts[0].part in USUAL else SHARE * OTHERS
+    until = time.perf_counter() + (0.0 if few else trial.settings.calls_seconds / share)
     case, rechecked = None, 0
     for number, question in kept:
         if rechecked >= least and time.perf_counter() > until:
@@ -180,6 +241,9 @@ def _recheck(trial: Trial, kept: list[tuple[int, Case]], held: int, *, few: bool
         try:
             trial.checks.check_values(case, trial.buffers.outputs(0))
         except Refused as wrong:
+            part = _part_of(bursts, number)
+            if part is not callers.ALIKE and not trial.connection.request(protocol.Drop()).shared:
+                raise _wrong(part, wrong) from None
             changed = f"the output of call {number + 1} changed while {held} were held"
             raise _aliased(f"{changed}: {wrong.evidence}", wrong.facts) from None
     reply = trial.connection.request(protocol.Drop())
@@ -194,6 +258,16 @@ def _recheck(trial: Trial, kept: list[tuple[int, Case]], held: int, *, few: bool
             if (path, whose) not in usual:
                 raise _aliased(f"in call {number + 1} output {path} shares its memory with {whose}")
     return rechecked
+
+
+def _part_of(bursts: list[_Burst], number: int) -> Part:
+    """Which calls the one with a number in the session is among."""
+    ends = accumulate(burst.length for burst in bursts)
+    return next(burst.part for burst, end in zip(bursts, ends, strict=True) if number < end)
+
+
+def _wrong(part: Part, wrong: Refused) -> Refused:
+    return Refused(part.reason, f"{part.words}: {wrong.evidence}", part.hint, facts=wrong.facts)
 
 
 def _aliased(evidence: str, facts: RefusalFacts = NO_FACTS) -> Refused:

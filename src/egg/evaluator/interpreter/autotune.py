@@ -25,6 +25,7 @@ from triton.runtime.driver import driver
 
 from egg.evaluator.interpreter.language import StaticAssertion
 from egg.evaluator.interpreter.session import Session
+from egg.evaluator.restrict.likeness import alike
 
 _REFUSED = "_egg_refused"
 _ASKED = "_egg_asked"
@@ -113,7 +114,7 @@ def mend(session: Session) -> Chosen:
     tuner: Any = Autotuner
     chosen = Chosen()
     tuner._bench = once_and_no_time(session)
-    tuner.run = first_valid(tuner.run, chosen)
+    tuner.run = alike(first_valid(tuner.run, chosen), tuner.run)
     tuner.prune_configs = rotated(tuner.prune_configs, chosen)
     return chosen
 

@@ -27,6 +27,7 @@ from egg.evaluator.interpreter.scratch import Scratch
 from egg.evaluator.interpreter.session import LOT, Launch, Session
 from egg.evaluator.interpreter.turns import Turns
 from egg.evaluator.interpreter.undefined import MACHINE
+from egg.evaluator.restrict.likeness import alike
 from egg.evaluator.work.arguments import numbers_in
 
 _GRID_LIMITS = (2**31 - 1, 65535, 65535)
@@ -250,5 +251,5 @@ def mend(session: Session) -> MendedBuilder:
         return LaunchedKernel(self.fn.__name__)
 
     interpreted: Any = interpreter.InterpretedFunction
-    interpreted.run = run
+    interpreted.run = alike(run, interpreted.run)
     return builder

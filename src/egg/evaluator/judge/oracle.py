@@ -304,7 +304,7 @@ def _environment(device: str) -> dict[str, str]:
     kept = {name: os.environ[name] for name in (*ENVIRONMENT, *THREADS) if name in os.environ}
     own = {
         "PYTHONPATH": str(Path(egg.__file__).resolve().parent.parent), "TMPDIR": tempfile.gettempdir(),
-        "USER": "egg", "LOGNAME": "egg", "PYTHONDONTWRITEBYTECODE": "1", "PYTHONHASHSEED": "0",
+        "USER": "egg", "LOGNAME": "egg", "PYTHONDONTWRITEBYTECODE": "1", "PYTHONHASHSEED": "random",
     }  # fmt: skip
     return kept | own | (_caches() if on_gpu(device) else {})
 

@@ -7,6 +7,7 @@ was recorded and repeats them on replay.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -16,10 +17,11 @@ import torch
 from egg.evaluator.offline.fakedriver import DEVICE, Recorder, Trace
 from egg.evaluator.offline.properties import properties
 from egg.evaluator.offline.seams import replaced
+from egg.evaluator.restrict.likeness import alike, answering
 
 
 class FakeContext:
-    """A context manager that changes nothing: ``torch.cuda.device``, ``torch.cuda.stream``."""
+    """A context manager that changes nothing: ``torch.cuda.stream``."""
 
     def __init__(self, *_: Any, **__: Any) -> None:
         pass
@@ -117,6 +119,13 @@ def _graph_classes(recorder: Recorder) -> tuple[type, type]:
     return FakeGraph, FakeGraphCapture
 
 
+def _like(original: Any, stand_in: Any) -> Any:
+    """Printed as what it stands for; a function takes what the original takes."""
+    if isinstance(stand_in, type):
+        return alike(type(original.__name__, (stand_in,), {}), original)
+    return answering(original, stand_in) if inspect.isfunction(original) else stand_in
+
+
 @contextmanager
 def pretended_cuda(recorder: Recorder) -> Iterator[None]:
     """Within, ``torch.cuda`` describes one device: the recorder's target."""
@@ -136,7 +145,8 @@ def pretended_cuda(recorder: Recorder) -> Iterator[None]:
         "device_count": answer(1),
         "current_device": answer(DEVICE),
         "set_device": none,
-        "device": FakeContext,
+        "_exchange_device": answer(DEVICE),
+        "_maybe_exchange_device": answer(DEVICE),
         "device_of": FakeContext,
         "get_device_name": answer(target.card),
         "get_device_capability": answer(target.capability),
@@ -166,7 +176,8 @@ def pretended_cuda(recorder: Recorder) -> Iterator[None]:
         "manual_seed_all": none,
     }
     with ExitStack() as stack:
-        stack.enter_context(replaced(torch.cuda, **{k: v for k, v in cuda.items() if hasattr(torch.cuda, k)}))
+        known = {k: _like(getattr(torch.cuda, k), v) for k, v in cuda.items() if hasattr(torch.cuda, k)}
+        stack.enter_context(replaced(torch.cuda, **known))
         stack.enter_context(replaced(torch, set_default_device=none))
         # RNN layers otherwise ask cuDNN to lay out their weights in real memory.
         stack.enter_context(replaced(torch.backends.cudnn, is_acceptable=answer(False)))

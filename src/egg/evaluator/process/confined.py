@@ -181,7 +181,7 @@ def _kept() -> dict[str, str]:
     return {
         **{name: os.environ[name] for name in ENVIRONMENT if name in os.environ},
         "PYTHONPATH": str(Path(egg.__file__).resolve().parent.parent),
-        "PYTHONDONTWRITEBYTECODE": "1", "PYTHONHASHSEED": "0",
+        "PYTHONDONTWRITEBYTECODE": "1", "PYTHONHASHSEED": "random",
     }  # fmt: skip
 
 

@@ -297,7 +297,7 @@ class ForkServer:
         package_root = str(Path(egg.__file__).resolve().parent.parent)
         own = {
             "PYTHONPATH": package_root, "HOME": str(self._root), "USER": "egg", "LOGNAME": "egg",
-            "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1", "PYTHONHASHSEED": "0",
+            "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1", "PYTHONHASHSEED": "random",
             "TRITON_DEFAULT_FP_FUSION": "1",
         }  # fmt: skip
         if KEPT_FOLDER in os.environ:

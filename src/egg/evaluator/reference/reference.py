@@ -298,6 +298,15 @@ class Reference:
         self._reweighed = False
         self.module.load_state_dict(self.initial)
 
+    def state(self) -> dict[str, torch.Tensor]:
+        """A copy of the weights and buffers as they are."""
+        return {name: value.detach().clone() for name, value in self.module.state_dict().items()}
+
+    def resume(self, state: dict[str, torch.Tensor]) -> None:
+        """Back to other weights than those as built."""
+        self._reweighed = True
+        self.module.load_state_dict(state)
+
     def _first_question(self) -> Case:
         """Answer once, to learn what the task is like: shapes, randomness, whether it spares its inputs."""
         inputs = self.draw()

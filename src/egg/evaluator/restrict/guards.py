@@ -19,18 +19,24 @@ from egg.evaluator.restrict.classes import Classes
 from egg.evaluator.restrict.formats import FORMATTING, plain_format
 from egg.evaluator.restrict.modules import Logger, Modules
 from egg.evaluator.restrict.names import RestrictedError, is_private, refused_name
+from egg.evaluator.static.stand_ins import GUARDED, KERNEL_METHODS, TENSOR_METHODS
 from egg.evaluator.static.vocabulary import DENIED_BUILTINS, words
 
 LOAD, KEEP, STORE = "__egg_load__", "__egg_keep__", "__egg_store__"
 """Special names, which no kernel file can say."""
 REGISTER = "register"
 """Of an abstract base class: it would change what ``isinstance`` says elsewhere."""
-LOOKED_AT = FORMATTING | {REGISTER}
+KEPT_OF_MODULES = frozenset((GUARDED["torch"] | GUARDED["torch.cuda"]) - {"device"})
+"""Functions for which a worker may have its own, where the text does not show the module; a tensor's device
+is read by the file itself, and ``torch.cuda.device`` is PyTorch's everywhere."""
+LOOKED_AT = FORMATTING | {REGISTER} | TENSOR_METHODS | KERNEL_METHODS
 """Names whose load is always guarded, also on what an import gave."""
 KERNEL_ATTRIBUTES = frozenset(
     words("run warmup fn base_fn arg_names configs best_config cache keys add_pre_run_hook")
 )
 """What a file may use of a kernel. The rest is Triton's: ``get_capture_scope`` gives a module's namespace."""
+SLOTS = frozenset(vars(nn.Module())) - {"training"}
+"""Where ``nn.Module`` keeps parameters, buffers, parts and hooks, in dictionaries of its own."""
 TENSOR_SETTABLE = frozenset(["data", "grad", "requires_grad"])
 NATIVE = words("""
     abs all any ascii bin bool bytearray bytes callable chr classmethod complex dict divmod enumerate filter
@@ -76,11 +82,23 @@ class Guards:
         return value
 
     def keep(self, receiver: Any, name: str, *default: Any) -> Any:
-        """``receiver.name`` where it is not called on the spot: a string's method is a stand-in, which its
-        printed form would show."""
+        """``receiver.name`` where it is not called on the spot: what is a stand-in, its type or its printed
+        form would show."""
         if name in FORMATTING and plain_format(receiver, name) is not None:
             raise RestrictedError(f".{name} of a string is kept instead of called")
+        if self._stands_in(receiver, name):
+            raise RestrictedError(f".{name} is kept instead of called")
         return self.load(receiver, name, *default)
+
+    def _stands_in(self, receiver: Any, name: str) -> bool:
+        """Whether the worker may have replaced this method or function."""
+        if name in TENSOR_METHODS:
+            return _isinstance(receiver, torch.Tensor) or receiver is torch.Tensor
+        if name in KERNEL_METHODS:
+            return issubclass(_type(receiver), KERNELS)
+        if name in KEPT_OF_MODULES and _isinstance(receiver, ModuleType):
+            return name in GUARDED.get(self.modules.path(receiver) or "", ())
+        return False
 
     def _is_parent(self, receiver: Any) -> bool:
         """``super()`` of one of the file's own objects: what it inherits is its own to extend."""
@@ -90,6 +108,8 @@ class Guards:
         """The receiver itself, where the file may assign to this attribute of it."""
         kind = _type(receiver)
         if kind in self.own:
+            if name in SLOTS and issubclass(kind, nn.Module):
+                raise RestrictedError(f"assigns to {name}, which nn.Module keeps", "restricted.patch")
             return receiver
         if _isinstance(receiver, torch.Tensor):
             allowed = name in TENSOR_SETTABLE

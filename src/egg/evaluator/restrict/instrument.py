@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import ast
 
-from egg.evaluator.restrict.guards import KEEP, LOAD, LOOKED_AT, STORE
+from egg.evaluator.restrict.guards import KEEP, KEPT_OF_MODULES, LOAD, LOOKED_AT, STORE
 from egg.evaluator.restrict.names import RestrictedError, is_private, refused_name
 from egg.evaluator.static.main_block import without_main_block
 from egg.evaluator.static.namespaces import is_module
@@ -44,7 +44,7 @@ class _Instrument(ast.NodeTransformer):
         node.value = self.visit(node.value)
         if isinstance(node.ctx, ast.Store | ast.Del):
             node.value = _call(STORE, node, node.value)
-        elif node.attr in LOOKED_AT or (not known and (node.attr in self._guarded or is_private(node.attr))):
+        elif node.attr in LOOKED_AT or (not known and self._is_guarded(node.attr)):
             return _call(LOAD if called else KEEP, node, node.value)
         return node
 
@@ -56,6 +56,9 @@ class _Instrument(ast.NodeTransformer):
             raise RestrictedError(f"line {node.lineno}: a pattern reads attributes that a class names")
         self.generic_visit(node)
         return node
+
+    def _is_guarded(self, name: str) -> bool:
+        return name in self._guarded or name in KEPT_OF_MODULES or is_private(name)
 
     def _only_imported(self, node: ast.expr) -> bool:
         while isinstance(node, ast.Attribute):

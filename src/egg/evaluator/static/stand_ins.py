@@ -14,7 +14,7 @@ from typing import TypeGuard
 
 from egg.evaluator.static.findings import Finding
 from egg.evaluator.static.scopes import Program, line
-from egg.evaluator.static.vocabulary import STANDARD, words
+from egg.evaluator.static.vocabulary import CUDA, STANDARD, words
 
 BUILTINS = frozenset(words("getattr hasattr setattr dir type"))
 GUARDED: dict[str, frozenset[str]] = {
@@ -24,8 +24,14 @@ GUARDED: dict[str, frozenset[str]] = {
     "logging": frozenset(words("getLogger debug info warning error critical basicConfig")),
     "warnings": STANDARD["warnings"] or frozenset(),
     "torch.library": frozenset(["custom_op"]),
+    "torch.cuda": CUDA,
+    "torch": frozenset(words("asarray as_tensor from_numpy")),
 }
 """Functions for which restricted execution, or a worker, has its own."""
+TENSOR_METHODS = frozenset(words("tolist apply_ map_ map2_"))
+"""Methods of a tensor, likewise; the objects decide whose they are."""
+KERNEL_METHODS = frozenset(words("run warmup add_pre_run_hook"))
+"""Of a kernel."""
 PATHS = frozenset(f"{module}.{name}" for module, names in GUARDED.items() for name in names)
 TESTS = ("isinstance", "issubclass")
 LOGGER = "logging.getLogger"

@@ -7,6 +7,7 @@ which a file can override. A *path* names one of them: ``gate.stats['load']``.
 
 from __future__ import annotations
 
+from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +21,7 @@ DEPTH = 3
 """Containers in containers."""
 ITEMS = 256
 """Of one container."""
+CONTAINERS = (dict, list, tuple, OrderedDict, defaultdict, Counter)
 _vars = vars
 Shown = tuple[tuple[int, ...] | None, tuple[float, ...]]
 """The shape of a tensor, and its first elements; no shape, and one number."""
@@ -69,11 +71,18 @@ def _leaves(path: str, held: Held, depth: int) -> Iterator[tuple[str, Held]]:
     value = held.value
     if value is None or _plain(value):
         yield path, held
-    elif depth and isinstance(value, dict | list | tuple) and len(value) <= ITEMS:
+    elif depth and _is_container(value) and len(value) <= ITEMS:
         items = value.items() if isinstance(value, dict) else enumerate(value)
         for key, item in list(items):
-            if isinstance(key, str | int):
+            if type(key) in (str, int):
                 yield from _leaves(f"{path}[{key!r}]", Held(value, key, item), depth - 1)
+
+
+def _is_container(value: Any) -> bool:
+    """One whose methods are Python's: others would see that they are asked."""
+    kind = type(value)
+    named = issubclass(kind, tuple) and kind.__iter__ is tuple.__iter__ and kind.__len__ is tuple.__len__
+    return named or kind in CONTAINERS
 
 
 def _plain(value: Any) -> bool:

@@ -11,7 +11,7 @@ import torch
 
 from egg.evaluator.process.handle import Fault, ForkServer, WorkerHandle
 from egg.evaluator.process.sharing import Sharing
-from egg.evaluator.reference.answers import finite_share
+from egg.evaluator.reference.answers import finite_share, same_values
 from egg.evaluator.reference.reference import Reference
 from egg.evaluator.task.program import outputs_of
 from egg.evaluator.task.rare import rare_weights
@@ -90,6 +90,17 @@ class Connection:
     ) -> protocol.Built:
         """Replace the candidate's instance by a new one with the current weights, or one built otherwise."""
         return self.request(protocol.Fresh(init, precision, wide), self.settings.build_seconds)
+
+    def as_built(self) -> bool:
+        """A new instance with the weights of its constructor, and the reference with those of its own.
+
+        Both drew them after one seed. Whether they are the same: a file may leave all values to
+        ``load_state_dict``, and is never used otherwise then.
+        """
+        self.request(protocol.Fresh(as_built=True), self.settings.build_seconds)
+        self.reference.restore()
+        theirs, ours = self.candidate_state(), self.reference.initial
+        return all(same_values(value, ours[name]) for name, value in theirs.items())
 
     def survive(self, fault: Fault) -> None:
         """Go on with a new instance behind an exception of the candidate's own: one that says that it does

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ from egg.evaluator.task.structure import structure_of
 from egg.evaluator.tensors import generators
 from egg.evaluator.timing import stopwatch
 from egg.evaluator.transport import arena as arenas
-from egg.evaluator.transport import freshen, protocol
+from egg.evaluator.transport import exchange, freshen, protocol
 from egg.evaluator.transport.slots import Slot
 from egg.evaluator.worker import faults
 from egg.evaluator.worker.held import state_of
@@ -27,13 +28,15 @@ from egg.evaluator.worker.hostreads import HostReads, recorded
 from egg.evaluator.worker.launches import InterpretedLaunches
 from egg.evaluator.worker.outputs import aliases, copy_out, kind_of, leaves_of, shared_storages
 from egg.evaluator.worker.pretend import ClaimCuda
-from egg.evaluator.worker.settings import Settings, as_frozen, checked
+from egg.evaluator.worker.settings import Settings, as_frozen, checked, frozen
 
 if TYPE_CHECKING:
     from egg.evaluator.interpreter.left import Left
 
 MOST_WORDS = 10_000
 """Of a result's structure."""
+MOST_COPIES, COPIED_BYTES = 4096, 64 << 20
+"""Of inputs that are held at addresses of their own."""
 
 
 class Calling(Holding):
@@ -241,23 +244,33 @@ class Calling(Holding):
         """One call per entry of ``moves``, rotating over the sets; every output is delivered.
 
         Those of the first ``keep`` calls are held as well, as a caller may hold them. Some calls are
-        recorded, and all of them together must leave the settings that each must leave.
+        recorded, and all of them together must leave the settings that each must leave. Inputs that were
+        copied elsewhere are held to the end, as far as they take little memory: no address comes twice.
         """
         assert self._module is not None
+        assert self._inputs is not None
         sets, calls = asked.session.sets, len(asked.session.moves)
         prepared = [self._arguments(s.inputs, s.slots) for s in sets]
         destinations = [[o and self._view(o) for o in s.outputs] for s in sets]
         settings = Settings(self._module, prepared)
         before = self._before(asked.session)
         recorded_calls, records = set(asked.recorded), []
+        elsewhere: deque[list[Any]] = deque(maxlen=_copies_of(sets[0].slots))
         for call in range(calls):
             before(call)
-            arguments = prepared[call % len(sets)]
-            if call in recorded_calls:
-                result, record = self._call_recorded(arguments)
-                records.append(record)
-            else:
-                result = self._call(arguments)
+            given, arguments = sets[call % len(sets)], prepared[call % len(sets)]
+            manner = asked.manners[call] if asked.manners else protocol.Manner()
+            self._inputs.refill(given.slots, manner.refills)
+            if manner.elsewhere:
+                arguments = exchange.unpack(given.inputs, [self._inputs.elsewhere(s) for s in given.slots])
+                elsewhere.append(arguments)
+            still = manner.grad is protocol.GradMode.FROZEN
+            with frozen(self._module) if still else contextlib.nullcontext():
+                if call in recorded_calls:
+                    result, record = self._call_recorded(arguments, manner.grad)
+                    records.append(record)
+                else:
+                    result = self._call(arguments, grad=manner.grad)
             copy_out(result, destinations[call % len(sets)])
             if call < asked.keep:
                 self._held.append(leaves_of(result))
@@ -336,7 +349,9 @@ class Calling(Holding):
         settings.check()
         return protocol.Observation(tuple(seen))
 
-    def _call_recorded(self, arguments: list[Any]) -> tuple[Any, protocol.Record]:
+    def _call_recorded(
+        self, arguments: list[Any], grad: protocol.GradMode = protocol.GradMode.OFF
+    ) -> tuple[Any, protocol.Record]:
         """One call of a session, and what it ran.
 
         On a GPU without a function mode, as under the clock: PyTorch's own Python code goes other ways where
@@ -347,13 +362,20 @@ class Calling(Holding):
         launches.reset()
         recorder = Recorder(launched=lambda: sum(launches.counts().values()), given=arguments)
         with recorder, reads if isinstance(self._pretence, ClaimCuda) else contextlib.nullcontext():
-            result = self._call_checked(arguments)
+            result = self._call_checked(arguments, grad)
         return result, recorded(recorder, reads, launches)
 
 
+def _copies_of(slots: Sequence[Slot]) -> int:
+    """How many further copies of one call's inputs may be held."""
+    return max(1, min(MOST_COPIES, COPIED_BYTES // max(1, sum(slot.nbytes for slot in slots))))
+
+
 def _detached(leaf: Any) -> Any:
-    """Without the graph that a call under grad mode hangs on it; anything but a plain tensor stays."""
-    return leaf.detach() if type(leaf) is torch.Tensor and leaf.requires_grad else leaf
+    """Without the graph that a call under grad mode hangs on it; anything but a plain tensor stays, and so
+    does one that no graph made."""
+    made = type(leaf) is torch.Tensor and leaf.requires_grad and not leaf.is_leaf
+    return leaf.detach() if made else leaf
 
 
 def _found(flow: Flow) -> tuple[protocol.Found, ...]:

@@ -137,7 +137,7 @@ class Holding(Instance):
         finally:
             self._init, self._dtype = usual
         state = state_of(self._module)
-        if self._loaded is not None:
+        if self._loaded is not None and not asked.as_built:
             self.on_weights(self._loaded)
         described = {name: protocol.TensorForm(tuple(t.shape), str(t.dtype)) for name, t in state.items()}
         return protocol.Built(described, tuple(parameters_of(self._module)), signature_of(self._module))

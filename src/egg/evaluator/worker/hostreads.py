@@ -23,6 +23,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from egg.evaluator.operators.ops import Recorder, kind_of
+from egg.evaluator.restrict.likeness import alike
 from egg.evaluator.tensors import hosts
 from egg.evaluator.transport.protocol import Record, Spent
 from egg.evaluator.worker.launches import Launches
@@ -107,7 +108,7 @@ def _counted(method: Callable[..., Any]) -> Callable[..., Any]:
             reads.in_place[kind_of(tensor)] += tensor.numel()
         return method(tensor, *args, **kwargs)
 
-    return _named(counted, method)
+    return alike(counted, method)
 
 
 def _on_host(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -118,10 +119,4 @@ def _on_host(function: Callable[..., Any]) -> Callable[..., Any]:
             hosts.leave_on_host(result)
         return result
 
-    return _named(made, function)
-
-
-def _named(stand_in: Callable[..., Any], original: Callable[..., Any]) -> Callable[..., Any]:
-    """Without a reference to the original that a file could follow, as ``functools.wraps`` leaves one."""
-    stand_in.__name__ = stand_in.__qualname__ = original.__name__
-    return stand_in
+    return alike(made, function)

@@ -50,6 +50,18 @@ class Inputs:
             return self._arena.view(slot)
         return device_view(self._held[slot].untyped_storage().data_ptr(), slot, self._device)
 
+    def elsewhere(self, slot: Slot) -> torch.Tensor:
+        """What the candidate's tensor holds, in memory that was just taken."""
+        made = _like(slot, self._device)
+        _bytes(made, slot).copy_(_bytes(self.alias(slot), slot))
+        return made
+
+    def refill(self, slots: Iterable[Slot], times: int) -> None:
+        """Count so many writes in the versions of the candidate's tensors."""
+        for slot in slots:
+            for _ in range(times):
+                torch.autograd.graph.increment_version(self._held[slot])
+
     def near(self, slot: Slot) -> torch.Tensor:
         """For values that calls are given in turn: as near as the inputs, unless that takes much memory."""
         return self.fetch(slot) if slot.nbytes <= NEAR_BYTES else self._arena.view(slot)

@@ -60,16 +60,18 @@ class Instance:
         self._fence: Fence | None = None
         self._unfenced = "no fence was asked for"
 
-    def _call(self, arguments: list[Any], module: nn.Module | None = None) -> Any:
+    def _call(
+        self, arguments: list[Any], module: nn.Module | None = None, grad: GradMode = GradMode.OFF
+    ) -> Any:
         chosen = self._module if module is None else module
         assert chosen is not None
-        with torch.no_grad(), self._pretence:
+        with _mode(grad), self._pretence:
             return chosen(*arguments)
 
     def _call_checked(self, arguments: list[Any], grad: GradMode = GradMode.OFF) -> Any:
         """A call that is not timed: what it leaves changed in the process is an error."""
         assert self._module is not None
-        with torch.set_grad_enabled(grad is not GradMode.OFF), self._pretence:
+        with _mode(grad), self._pretence:
             return checked(self._module)(*arguments)
 
     def _call_here(self, arguments: list[Any], module: nn.Module) -> Any:
@@ -125,3 +127,9 @@ class Instance:
     def _synchronize(self) -> None:
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)
+
+
+def _mode(grad: GradMode) -> contextlib.AbstractContextManager[Any]:
+    if grad is GradMode.INFERENCE:
+        return torch.inference_mode()
+    return torch.set_grad_enabled(grad is not GradMode.OFF)

@@ -13,6 +13,7 @@ from weakref import WeakKeyDictionary
 import torch
 
 from egg.evaluator.operators.ops import ACTIVE
+from egg.evaluator.restrict.likeness import alike
 from egg.evaluator.transport.protocol import Configurations, KernelRows, Numbers
 from egg.evaluator.work.arguments import Argument, argument_forms, heft
 
@@ -84,7 +85,7 @@ class JitLaunches:
                 return self._marks.around(name, original)(kernel, *args, **kwargs)
             return original(kernel, *args, **kwargs)
 
-        JITFunction.run = run  # pyright: ignore[reportAttributeAccessIssue]
+        JITFunction.run = alike(run, original)  # pyright: ignore[reportAttributeAccessIssue]
 
     def _wrap_graphs(self, graphs: Any) -> None:
         recorded: WeakKeyDictionary[Any, Counter[str]] = WeakKeyDictionary()
@@ -103,7 +104,9 @@ class JitLaunches:
             self._counts.update(recorded.get(graph, {}))
             return replay(graph)
 
-        graphs.capture_begin, graphs.capture_end, graphs.replay = capture_begin, capture_end, replayed
+        graphs.capture_begin = alike(capture_begin, begin)
+        graphs.capture_end = alike(capture_end, end)
+        graphs.replay = alike(replayed, replay)
 
     def counts(self) -> dict[str, int]:
         return dict(self._counts)

@@ -24,7 +24,9 @@ from egg.evaluator.worker.held import state_of
 _copy = torch.Tensor.copy_
 _Tensor = torch.Tensor
 CONTAINERS = (list, tuple, dict, OrderedDict)
+KEYS = (str, int, float, bool, type(None), tuple)
 PLAIN = "Tensor"
+LEARNING = "Tensor that requires a gradient of its own, where the reference's is a result"
 UNRESOLVED = ", to be conjugated or negated by each reader (.resolve_conj() carries it out)"
 HOST = "the host's memory"
 """In place of a device: where a tensor would lie if there were the GPU that is pretended."""
@@ -37,6 +39,8 @@ def leaves_of(result: Any) -> list[tuple[str, Any]]:
         named = issubclass(kind, tuple) and hasattr(kind, "_fields") and kind.__iter__ is tuple.__iter__
         if kind not in CONTAINERS and not named:
             raise RestrictedError(f"forward returns a {kind.__qualname__}", "correctness.type")
+        if isinstance(part, dict) and any(type(key) not in KEYS for key in part):
+            raise RestrictedError("forward returns a dictionary with keys of its own", "correctness.type")
     return outputs_of(result)
 
 
@@ -66,7 +70,11 @@ def kind_of(leaf: torch.Tensor) -> str:
     if type(leaf) is not _Tensor:
         return f"{type(leaf).__module__}.{type(leaf).__qualname__}"
     held = sorted(vars(leaf))
-    return f"Tensor with attributes {', '.join(held)}" if held else PLAIN
+    if held:
+        return f"Tensor with attributes {', '.join(held)}"
+    if leaf.is_leaf and leaf.requires_grad:
+        return LEARNING
+    return "Tensor with a gradient" if leaf.is_leaf and leaf.grad is not None else PLAIN
 
 
 def describe(path: str, leaf: Any) -> OutputForm:

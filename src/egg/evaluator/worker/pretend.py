@@ -17,11 +17,13 @@ import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
-from egg.evaluator.offline.fakecuda import FakeContext, FakeStream
+from egg.evaluator.offline.fakecuda import FakeStream
 from egg.evaluator.offline.properties import properties
 from egg.evaluator.offline.target import GpuTarget
+from egg.evaluator.restrict.likeness import answering
 from egg.evaluator.restrict.names import CANDIDATE_FILE
 from egg.evaluator.tensors import hosts
+from egg.evaluator.worker.held import parts_of, state_of
 
 _DEVICE = torch.Tensor.device.__get__  # pyright: ignore[reportAttributeAccessIssue]
 _IS_CUDA = torch.Tensor.is_cuda.__get__  # pyright: ignore[reportAttributeAccessIssue]
@@ -96,9 +98,9 @@ def settle(module: nn.Module) -> None:
     What was made where this mode does not see it (``torch.from_numpy``) is on the host, like a module in a
     list, which is no part of this one.
     """
-    for tensor in (*module.parameters(), *module.buffers()):
+    for tensor in state_of(module, persistent=False).values():
         hosts.take_from_host(tensor)
-    for part in module.modules():
+    for _, part in parts_of(module):
         for name, held in vars(part).items():
             if name not in ("_parameters", "_buffers", "_modules"):
                 for tensor in _tensors(held):
@@ -144,13 +146,14 @@ def _moved(result: torch.Tensor, before: torch.Tensor, host: bool) -> torch.Tens
 
 
 def _tensors(value: Any) -> Iterator[torch.Tensor]:
+    """By the built-in classes' own methods: those of a class that derives from one are the file's."""
     if isinstance(value, torch.Tensor):
         yield value
     elif isinstance(value, list | tuple):
-        for item in value:
+        for item in (list if isinstance(value, list) else tuple).__iter__(value):
             yield from _tensors(item)
     elif isinstance(value, dict):
-        for item in value.values():
+        for item in dict.values(value):
             yield from _tensors(item)
     elif isinstance(value, nn.Module):
         yield from (*value.parameters(), *value.buffers())
@@ -194,11 +197,10 @@ class ArrivingStream(FakeStream):
 
 
 def answer_for(target: GpuTarget) -> None:
-    """Answer device queries as a machine with ``target`` would, for the rest of this process's life."""
+    """Answer device queries as a machine with ``target`` would, for the rest of this process's life.
 
-    def always(value: Any) -> Any:
-        return lambda *_, **__: value
-
+    ``torch.cuda.device`` stays PyTorch's: what it calls does nothing.
+    """
     answers = {
         "is_available": True,
         "device_count": random.choice((1, 2, 4, 8)),
@@ -211,8 +213,9 @@ def answer_for(target: GpuTarget) -> None:
         "is_current_stream_capturing": True,  # so a file that replays a recording makes its launches
         "empty_cache": None,
         "set_device": None,
+        "_exchange_device": 0,
+        "_maybe_exchange_device": 0,
     }
-    torch.cuda.synchronize = lambda *_: hosts.arrive()
+    torch.cuda.synchronize = answering(torch.cuda.synchronize, hosts.arrive)
     for name, value in answers.items():
-        setattr(torch.cuda, name, always(value))
-    torch.cuda.device = FakeContext  # pyright: ignore[reportAttributeAccessIssue]
+        setattr(torch.cuda, name, answering(getattr(torch.cuda, name), lambda value=value: value))

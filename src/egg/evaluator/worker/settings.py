@@ -16,20 +16,9 @@ from torch import nn
 from torch.utils._pytree import tree_leaves
 
 from egg.evaluator.task.containers import contents
-from egg.evaluator.worker.held import parameters_of, parts_of
+from egg.evaluator.worker.held import HOOKS, parameters_of, parts_of
 
 _vars = vars
-HOOKS = (
-    "_forward_hooks",
-    "_forward_pre_hooks",
-    "_backward_hooks",
-    "_backward_pre_hooks",
-    "_state_dict_hooks",
-    "_state_dict_pre_hooks",
-    "_load_state_dict_pre_hooks",
-    "_load_state_dict_post_hooks",
-)
-"""Where ``nn.Module`` keeps what others are to call."""
 ACCUMULATED = 3.0
 """In every element of a gradient that was there before."""
 MOST_ACCUMULATED = 1 << 22
@@ -79,6 +68,19 @@ def as_frozen(module: nn.Module, arguments: Any) -> Iterator[None]:
         for tensor, required, gradient in before:
             tensor.grad = gradient
             tensor.requires_grad_(required)
+
+
+@contextmanager
+def frozen(module: nn.Module) -> Iterator[None]:
+    """Meanwhile no parameter requires a gradient."""
+    learning = [tensor for tensor in parameters_of(module).values() if tensor.requires_grad]
+    try:
+        for tensor in learning:
+            tensor.requires_grad_(False)
+        yield
+    finally:
+        for tensor in learning:
+            tensor.requires_grad_(True)
 
 
 def _intact(gradient: torch.Tensor | None) -> bool:

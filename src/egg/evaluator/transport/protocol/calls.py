@@ -120,6 +120,8 @@ class GradMode(StrEnum):
     """The parameters require what they do."""
     FROZEN = "frozen"
     """No parameter requires one either."""
+    INFERENCE = "inference"
+    """Not even versions are counted."""
 
 
 @dataclass(frozen=True)
@@ -204,6 +206,17 @@ class Session:
 
 
 @dataclass(frozen=True)
+class Manner:
+    """How one call of a session is made, as one caller or another makes it."""
+
+    grad: GradMode = GradMode.OFF
+    elsewhere: bool = False
+    """Whether its inputs are copied to memory that no call had them in."""
+    refills: int = 0
+    """How often its inputs were written in place since their last call, by their versions."""
+
+
+@dataclass(frozen=True)
 class Called:
     records: tuple[Record, ...]
     """Of the calls that were to be recorded, in their order."""
@@ -218,6 +231,8 @@ class Calls(Request[Called], command="calls"):
     recorded: tuple[int, ...] = ()
     """Numbers of calls."""
     keep_cache: bool = False
+    manners: tuple[Manner, ...] = ()
+    """Of every call; the usual one where there are none."""
 
 
 @dataclass(frozen=True)

@@ -111,6 +111,8 @@ class Fresh(Request[Built], command="fresh"):
     precision: str | None = None
     wide: bool = False
     """In float64."""
+    as_built: bool = False
+    """With the weights that the constructor gives it, which nothing loads or changes."""
 
 
 class Written(StrEnum):

@@ -24,6 +24,7 @@ from egg.evaluator.worker import faults
 from egg.evaluator.worker.held import state_of
 from egg.evaluator.worker.holding import Holding
 from egg.evaluator.worker.hostreads import HostReads, recorded
+from egg.evaluator.worker.kept import Spared
 from egg.evaluator.worker.launches import InterpretedLaunches
 from egg.evaluator.worker.outputs import aliases, copy_out, kind_of, leaves_of, shared_storages
 from egg.evaluator.worker.pretend import ClaimCuda
@@ -227,15 +228,16 @@ class Calling(Holding):
         assert isinstance(self._launches, InterpretedLaunches)
         return self._launches.left(self._noted.left(self._spared()))
 
-    def _spared(self) -> set[int]:
-        """Addresses of inputs, and of weights that the judge loads and compares by name."""
+    def _spared(self) -> Spared:
+        """The memory of inputs, and weights that the judge loads and compares by name."""
         assert self._module is not None
         assert self._inputs is not None
         loaded = self._loaded.names if self._loaded is not None else {}
         state = state_of(self._module)
         named = (state[name] for name in loaded if name in state)
         noted = (held.untyped_storage().data_ptr() for held in self._noted.copies())
-        return {*self._inputs.addresses, *(t.untyped_storage().data_ptr() for t in named), *noted}
+        weights = tuple(weight for weight in named if weight.layout is torch.strided)
+        return Spared(frozenset((*self._inputs.addresses, *noted)), weights)
 
     def on_calls(self, asked: protocol.Calls) -> protocol.Called:
         """One call per entry of ``moves``, rotating over the sets; every output is delivered.

@@ -39,7 +39,5 @@ class ModelNew(nn.Module):
         x = x.contiguous()
         y = torch.empty_like(x)
         weight, bias = self.weight.contiguous(), self.bias.contiguous()
-        scale_shift[(triton.cdiv(x.numel(), 512),)](
-            x, weight, bias, y, x.shape[-1], x.numel(), BLOCK=512
-        )
+        scale_shift[(triton.cdiv(x.numel(), 512),)](x, weight, bias, y, x.shape[-1], x.numel(), BLOCK=512)
         return y

@@ -129,7 +129,7 @@ class _Own:
             began = time.perf_counter()
             case = _question(trial)
             trial.watch = provenance.rules_at(trial, case, steady=self.steady)
-            reply = self._ask(case, keep=True)
+            reply = self._first(case)
             each = time.perf_counter() - began
             self.brief = not reply.whole or FURTHER * each > trial.settings.own_seconds
             left = self._again(case, BRIEFLY * each if self.brief else each)
@@ -147,6 +147,14 @@ class _Own:
             "programs": ran[:12],
             "not_asked": [f"the task's own size, when {what}" for what in left],
         }
+
+    def _first(self, case: Case) -> protocol.Excerpted:
+        """Where PyTorch computes with what ran in part there is no answer: then the host code runs alone."""
+        try:
+            return self._ask(case, keep=True)
+        except _NotRun:
+            self._idle(case, time.perf_counter() + IDLE_SECONDS)
+            raise
 
     def _ask(self, case: Case, *, keep: bool = False) -> protocol.Excerpted:
         """One call, and every check of what it delivered and of how."""
@@ -179,7 +187,7 @@ class _Own:
         try:
             left = repeated.run(trial, case, self._again_once, each, seconds)
         except _NotRun as why:
-            return [f"it is called again: {why}"]
+            left = [f"it is called again: {why}"]
         except Fault as fault:
             if fault.reason not in NO_VERDICT:
                 raise
@@ -196,7 +204,9 @@ class _Own:
 
         Host code may fail on values that no kernel has written: then nothing follows from it.
         """
-        options = protocol.Options(skip=tuple(sorted(self.launched)))
+        offline = self.trial.offline
+        captured = offline.captured.kernels if offline is not None and offline.captured is not None else ()
+        options = protocol.Options(skip=tuple(sorted({*self.launched, *captured})))
         for _ in range(FEWEST_IDLE + secrets.randbelow(MOST_IDLE - FEWEST_IDLE)):
             if time.perf_counter() > until:
                 return

@@ -15,7 +15,7 @@ from torch.utils._pytree import tree_leaves
 
 from egg.evaluator.operators import reads
 from egg.evaluator.operators.reads import Reader
-from egg.evaluator.operators.runs import Flow
+from egg.evaluator.operators.runs import Follower
 from egg.evaluator.operators.sketches import Sketch, Sketcher
 from egg.evaluator.operators.spent import Work, work_of
 from egg.evaluator.tensors import hosts
@@ -88,7 +88,7 @@ class Recorder(LightMode):
         sketcher: Sketcher | None = None,
         launched: Callable[[], int] | None = None,
         given: Any = (),
-        flow: Flow | None = None,
+        flow: Follower | None = None,
         reader: Reader | None = None,
     ) -> None:
         super().__init__()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ import torch
 
 from egg.evaluator.interpreter import undefined
 from egg.evaluator.interpreter.session import by_lot, propagated
+from egg.evaluator.operators.contributed import Draw, contributes
 from egg.evaluator.operators.ops import Recorder
 from egg.evaluator.operators.runs import Flow
 from egg.evaluator.operators.sketches import Sketch, Sketcher
@@ -58,10 +60,13 @@ class Calling(Holding):
         state = state_of(self._module)
         left = self._left() if options.left and isinstance(launches, InterpretedLaunches) else None
         flow = Flow(terms.runs, (arguments, state), terms.seed) if terms and terms.runs else None
+        draw = Draw(options.follow) if options.follow is not None else None
+        if draw is not None:
+            draw.begin(arguments)
         recorder = Recorder(
             fill_empties=filled,
             sketcher=Sketcher(terms.seed, terms.sizes) if terms else None,
-            flow=flow,
+            flow=flow or draw,
             given=arguments,
             launched=lambda: sum(launches.counts().values()),
             reader=left,
@@ -86,6 +91,9 @@ class Calling(Holding):
             launches.skip(set())
         self._give_back(call.slots)
         leaves = leaves_of(result)
+        if draw is not None:
+            draw.end([leaf for _, leaf in leaves])
+            self._draws.append(draw)
         if options.grad is not protocol.GradMode.OFF:
             leaves = [(path, _detached(leaf)) for path, leaf in leaves]
         if options.keep:
@@ -209,6 +217,16 @@ class Calling(Holding):
         return protocol.Dropped(
             tuple(shared_storages(held)), tuple((number, pairs) for number, pairs in within if pairs)
         )
+
+    def on_contributes(self, asked: protocol.Contributes) -> protocol.Contribution:
+        """Whether own kernels computed in the calls that were followed; forgets them where that is known."""
+        forms = [draw.form for draw in self._draws]
+        [(usual, count)] = Counter(forms).most_common(1)
+        if count < asked.draws:
+            return protocol.Contribution(count, own=True)
+        alike = [draw for draw, form in zip(self._draws, forms, strict=True) if form == usual]
+        self._draws = []
+        return protocol.Contribution(count, contributes(alike))
 
     def on_note(self, asked: protocol.Note) -> None:
         self._noted.note(self._spared())

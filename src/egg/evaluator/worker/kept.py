@@ -36,7 +36,7 @@ LEAST_COPIED = 4
 
 @dataclass(frozen=True)
 class Spared:
-    """What is not looked at: the judge's own memory by address, and elements of weights, which it compares."""
+    """What is not looked at: the judge's own memory, by address, and weights, which it compares."""
 
     addresses: frozenset[int]
     weights: tuple[torch.Tensor, ...] = ()

@@ -35,6 +35,8 @@ from egg.evaluator.worker.settings import Settings, as_frozen, checked
 if TYPE_CHECKING:
     from egg.evaluator.interpreter.left import Left
 
+MOST_NUMBERS = 2_000
+"""That a call hands to the device, of which more are not compared."""
 MOST_WORDS = 10_000
 """Of a result's structure."""
 
@@ -70,6 +72,7 @@ class Calling(Holding):
             given=arguments,
             launched=lambda: sum(launches.counts().values()),
             reader=left,
+            numbers=options.handed,
         )
         torch.manual_seed(asked.seed)
         seeded = generators.states(self._device)
@@ -109,6 +112,7 @@ class Calling(Holding):
             drew=drew,
             found=_found(flow) if flow is not None else (),
             returned=structure_of(result)[:MOST_WORDS],
+            handed=(*launches.numbers(), *recorder.numbers)[:MOST_NUMBERS] if options.handed else (),
             left=left.found if left is not None else "",
         )
 

@@ -88,6 +88,8 @@ class Forwarded:
     """For each answer whose runs were looked for."""
     returned: str
     """The structure of the result."""
+    handed: tuple[tuple[str, str], ...] = ()
+    """Numbers that the host gave to launches and operators, where that was asked for: to which, and what."""
     left: str = ""
     """What was loaded that an earlier call had left, where that was asked for."""
 
@@ -144,6 +146,8 @@ class Options:
     """A seed: programs of a launch run in an order drawn with it."""
     sketch: SketchTerms | None = None
     grad: GradMode = GradMode.OFF
+    handed: bool = False
+    """Report the numbers that launches and operators are given."""
     follow: int | None = None
     """A seed: what PyTorch's operators read and made is kept for :class:`Contributes`."""
     left: bool = False

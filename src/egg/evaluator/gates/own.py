@@ -25,7 +25,7 @@ import torch
 
 from egg.core.errors import TaskError
 from egg.evaluator.compare.compare import compare
-from egg.evaluator.gates import build, provenance, repeated
+from egg.evaluator.gates import build, provenance, remembered, repeated
 from egg.evaluator.gates.unusual import tables
 from egg.evaluator.process.handle import Fault
 from egg.evaluator.reference.case import Case
@@ -119,6 +119,8 @@ class _Own:
     brief: bool = False
     """Whether further launches run fewer programs: there is no time for all."""
     launched: dict[str, int] = field(default_factory=dict)
+    keeps: bool | None = None
+    """Whether a call on other inputs changed what the file keeps; ``None`` before there was one."""
 
     def examined(self) -> Notes:
         trial = self.trial
@@ -156,13 +158,13 @@ class _Own:
             self._idle(case, time.perf_counter() + IDLE_SECONDS)
             raise
 
-    def _ask(self, case: Case, *, keep: bool = False) -> protocol.Excerpted:
+    def _ask(self, case: Case, *, keep: bool = False, left: bool = False) -> protocol.Excerpted:
         """One call, and every check of what it delivered and of how."""
         trial = self.trial
         trial.buffers.place(case)
         trial.buffers.poison(0)
         call, masks = trial.buffers.call_set(case, 0), trial.buffers.sets[1].outputs
-        request = protocol.Excerpt(call, masks, case.seed, keep, self.brief)
+        request = protocol.Excerpt(call, masks, case.seed, keep, self.brief, left)
         reply = trial.connection.request(request, SECONDS)
         answered = reply.answered
         if answered is None:
@@ -185,7 +187,10 @@ class _Own:
         trial, seconds = self.trial, self.trial.settings.own_seconds
         began = time.perf_counter()
         try:
+            trial.connection.request(protocol.Note())
             left = repeated.run(trial, case, self._again_once, each, seconds)
+            if self.keeps and not trial.reference.leaves:
+                left += self._watch(each)
         except _NotRun as why:
             left = [f"it is called again: {why}"]
         except Fault as fault:
@@ -197,7 +202,27 @@ class _Own:
 
     def _again_once(self, case: Case, *, keep: bool = False) -> Mapping[str, int]:
         answered = self._ask(case, keep=keep).answered
+        if self.keeps is None:
+            found = self.trial.connection.request(protocol.Follows())
+            self.keeps = bool(found.tensors or found.new)
         return answered.launched if answered is not None else {}
+
+    def _watch(self, each: float) -> list[str]:
+        """Look for loads of what an earlier call left, as at the size that is interpreted
+        (:mod:`egg.evaluator.gates.remembered`): programs at the corners run in every call."""
+        if 2 * each > self.trial.settings.own_seconds:
+            return ["what an earlier call left is loaded"]
+        request, reference = self.trial.connection.request, self.trial.reference
+        request(protocol.Note())
+        self._ask(reference.case("other inputs"))
+        request(protocol.Follows())
+        request(protocol.Rewind())
+        third = reference.case("third inputs")
+        self._ask(third)
+        answered = self._ask(third, left=True).answered
+        if answered is not None and answered.left:
+            raise remembered.loaded(answered.left)
+        return []
 
     def _idle(self, case: Case, until: float) -> None:
         """Calls in which own kernels do nothing: what else runs is held to the rules, as is what they leave.

@@ -150,8 +150,12 @@ def _watch(trial: Trial, inputs: list[Any]) -> None:
     _answer(trial, "third values", inputs)
     _, reply = _answer(trial, "the same values", inputs, protocol.Options(left=True))
     if reply.left:
-        evidence = f"{reply.left} what an earlier call left there, which follows from its inputs"
-        raise Refused("state.remembers", evidence, LEFT)
+        raise loaded(reply.left)
+
+
+def loaded(what: str) -> Refused:
+    evidence = f"{what} what an earlier call left there, which follows from its inputs"
+    return Refused("state.remembers", evidence, LEFT)
 
 
 def _other_inputs(trial: Trial, smaller: float) -> list[Any]:

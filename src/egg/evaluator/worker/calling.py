@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -124,12 +125,16 @@ class Calling(Holding):
         assert isinstance(launches, InterpretedLaunches)
         launches.reset()
         arguments = self._arguments(asked.call.inputs, asked.call.slots)
+        left = self._left() if asked.left else None
         recorder = Recorder(
-            fill_empties=arenas.poison, given=arguments, launched=lambda: sum(launches.counts().values())
+            fill_empties=arenas.poison,
+            given=arguments,
+            launched=lambda: sum(launches.counts().values()),
+            reader=left,
         )
         torch.manual_seed(asked.seed)
         seeded = generators.states(self._device)
-        with HostReads() as reads:
+        with HostReads() as reads, left if left is not None else contextlib.nullcontext():
             ran, result = excerpt.run(
                 launches, lambda: self._call_checked(arguments), recorder, brief=asked.brief
             )
@@ -143,6 +148,7 @@ class Calling(Holding):
         answered = self._forwarded(
             result, asked.call.outputs, arguments, recorded(recorder, reads, launches), drew=drew
         )
+        answered = replace(answered, left=left.found if left is not None else "")
         return protocol.Excerpted("", tuple(ran.launches), ran.whole, answered)
 
     def _forwarded(

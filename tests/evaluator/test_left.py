@@ -11,7 +11,14 @@ from egg.evaluator.interpreter.left import Left
 from egg.evaluator.interpreter.session import Session
 from egg.evaluator.operators.ops import Recorder
 from egg.evaluator.task.containers import contents
-from egg.evaluator.worker.kept import Kept
+from egg.evaluator.worker.kept import Kept, Spared
+
+NOTHING = Spared(frozenset())
+
+
+def own(kept: Kept, *weights: torch.Tensor) -> Spared:
+    return Spared(frozenset(held.data_ptr() for held in kept.copies()), weights)
+
 
 Use = Callable[[torch.Tensor], object]
 
@@ -62,20 +69,54 @@ def test_a_counter_of_calls_follows_from_no_input() -> None:
     """Both calls start from the same contents: the counter is the same behind them, the copy is not."""
     counter, copy = torch.zeros(1), torch.zeros(2)
     kept = Kept()
-    kept.note(())
+    kept.note(NOTHING)
 
     def call(value: float) -> None:
         counter.add_(1)
         copy.fill_(value)
 
     call(5.0)
-    assert kept.compare(()) >= 2
-    spared = {held.data_ptr() for held in kept.copies()}
-    kept.rewind(spared)
+    assert kept.compare(NOTHING) >= 2
+    kept.rewind(own(kept))
     call(3.0)
-    left = kept.left({held.data_ptr() for held in kept.copies()})
+    left = kept.left(own(kept))
     assert not left[counter.data_ptr()][1].any()
     assert left[copy.data_ptr()][1].any()
+
+
+def test_a_counter_of_calls_is_known_where_nothing_was_put_back() -> None:
+    counter, copy = torch.zeros(1, dtype=torch.int32), torch.zeros(2)
+    kept = Kept()
+
+    def call(value: float) -> None:
+        counter.add_(1)
+        copy.fill_(value)
+
+    call(4.0)
+    kept.note(NOTHING)
+    call(5.0)
+    kept.compare(own(kept))
+    call(3.0)
+    left = kept.left(own(kept))
+    assert not left[counter.data_ptr()][1].any()
+    assert left[copy.data_ptr()][1].any()
+
+
+@pytest.mark.parametrize("step", [1, 2])
+def test_of_memory_with_a_weight_in_it_the_weight_alone_is_spared(step: int) -> None:
+    whole = torch.zeros(64)
+    weight = whole[: 16 * step : step]
+    kept = Kept()
+    kept.note(Spared(frozenset(), (weight,)))
+    whole.fill_(1.0)
+    kept.compare(own(kept, weight))
+    assert whole.data_ptr() in dict(kept.changed)
+    kept.rewind(own(kept, weight))
+    assert weight.eq(1.0).all()
+    assert whole.sum() == 16
+    whole.fill_(2.0)
+    marks = kept.left(own(kept, weight))[whole.data_ptr()][1]
+    assert int(marks.view(64, 4).any(1).sum()) == 48
 
 
 @pytest.mark.parametrize(
@@ -102,20 +143,20 @@ def test_values_are_put_back_beside_the_key_that_stays() -> None:
     first, second = torch.arange(4.0), torch.arange(4.0) + 10
     memory = torch.cat([first, first * 0.5 - 100])
     kept = Kept()
-    kept.note(())
+    kept.note(NOTHING)
     memory.copy_(torch.cat([second, second * 0.5 - 100]))
-    kept.compare({held.data_ptr() for held in kept.copies()})
+    kept.compare(own(kept))
     number = [at for at, _ in kept.changed].index(memory.data_ptr())
-    kept.put_back(number, {held.data_ptr() for held in kept.copies()}, [second])
+    kept.put_back(number, own(kept), [second])
     assert torch.equal(memory, torch.cat([second, first * 0.5 - 100]))
 
 
 def test_a_new_tensor_stands_for_the_one_of_its_size_that_has_gone() -> None:
     kept, holder = Kept(), [torch.full((1237,), 1.0)]
-    kept.note(())
+    kept.note(NOTHING)
     made = torch.full((1237,), 2.0)
     holder[0] = made
-    kept.compare({held.data_ptr() for held in kept.copies()})
+    kept.compare(own(kept))
     number = [at for at, _ in kept.changed].index(made.data_ptr())
-    kept.put_back(number, {held.data_ptr() for held in kept.copies()})
+    kept.put_back(number, own(kept))
     assert made.eq(1.0).all()

@@ -25,7 +25,7 @@ import torch
 
 from egg.core.errors import TaskError
 from egg.evaluator.compare.compare import compare
-from egg.evaluator.gates import build, provenance, repeated
+from egg.evaluator.gates import build, provenance, remembered, repeated
 from egg.evaluator.gates.unusual import tables
 from egg.evaluator.process.handle import Fault
 from egg.evaluator.reference.case import Case
@@ -119,6 +119,8 @@ class _Own:
     brief: bool = False
     """Whether further launches run fewer programs: there is no time for all."""
     launched: dict[str, int] = field(default_factory=dict)
+    keeps: bool | None = None
+    """Whether a call on other inputs changed what the file keeps; ``None`` before there was one."""
 
     def examined(self) -> Notes:
         trial = self.trial
@@ -129,7 +131,7 @@ class _Own:
             began = time.perf_counter()
             case = _question(trial)
             trial.watch = provenance.rules_at(trial, case, steady=self.steady)
-            reply = self._ask(case, keep=True)
+            reply = self._first(case)
             each = time.perf_counter() - began
             self.brief = not reply.whole or FURTHER * each > trial.settings.own_seconds
             left = self._again(case, BRIEFLY * each if self.brief else each)
@@ -148,13 +150,21 @@ class _Own:
             "not_asked": [f"the task's own size, when {what}" for what in left],
         }
 
-    def _ask(self, case: Case, *, keep: bool = False) -> protocol.Excerpted:
+    def _first(self, case: Case) -> protocol.Excerpted:
+        """Where PyTorch computes with what ran in part there is no answer: then the host code runs alone."""
+        try:
+            return self._ask(case, keep=True)
+        except _NotRun:
+            self._idle(case, time.perf_counter() + IDLE_SECONDS)
+            raise
+
+    def _ask(self, case: Case, *, keep: bool = False, left: bool = False) -> protocol.Excerpted:
         """One call, and every check of what it delivered and of how."""
         trial = self.trial
         trial.buffers.place(case)
         trial.buffers.poison(0)
         call, masks = trial.buffers.call_set(case, 0), trial.buffers.sets[1].outputs
-        request = protocol.Excerpt(call, masks, case.seed, keep, self.brief)
+        request = protocol.Excerpt(call, masks, case.seed, keep, self.brief, left)
         reply = trial.connection.request(request, SECONDS)
         answered = reply.answered
         if answered is None:
@@ -177,9 +187,12 @@ class _Own:
         trial, seconds = self.trial, self.trial.settings.own_seconds
         began = time.perf_counter()
         try:
+            trial.connection.request(protocol.Note())
             left = repeated.run(trial, case, self._again_once, each, seconds)
+            if self.keeps and not trial.reference.leaves:
+                left += self._watch(each)
         except _NotRun as why:
-            return [f"it is called again: {why}"]
+            left = [f"it is called again: {why}"]
         except Fault as fault:
             if fault.reason not in NO_VERDICT:
                 raise
@@ -189,14 +202,36 @@ class _Own:
 
     def _again_once(self, case: Case, *, keep: bool = False) -> Mapping[str, int]:
         answered = self._ask(case, keep=keep).answered
+        if self.keeps is None:
+            found = self.trial.connection.request(protocol.Follows())
+            self.keeps = bool(found.tensors or found.new)
         return answered.launched if answered is not None else {}
+
+    def _watch(self, each: float) -> list[str]:
+        """Look for loads of what an earlier call left, as at the size that is interpreted
+        (:mod:`egg.evaluator.gates.remembered`): programs at the corners run in every call."""
+        if 2 * each > self.trial.settings.own_seconds:
+            return ["what an earlier call left is loaded"]
+        request, reference = self.trial.connection.request, self.trial.reference
+        request(protocol.Note())
+        self._ask(reference.case("other inputs"))
+        request(protocol.Follows())
+        request(protocol.Rewind())
+        third = reference.case("third inputs")
+        self._ask(third)
+        answered = self._ask(third, left=True).answered
+        if answered is not None and answered.left:
+            raise remembered.loaded(answered.left)
+        return []
 
     def _idle(self, case: Case, until: float) -> None:
         """Calls in which own kernels do nothing: what else runs is held to the rules, as is what they leave.
 
         Host code may fail on values that no kernel has written: then nothing follows from it.
         """
-        options = protocol.Options(skip=tuple(sorted(self.launched)))
+        offline = self.trial.offline
+        captured = offline.captured.kernels if offline is not None and offline.captured is not None else ()
+        options = protocol.Options(skip=tuple(sorted({*self.launched, *captured})))
         for _ in range(FEWEST_IDLE + secrets.randbelow(MOST_IDLE - FEWEST_IDLE)):
             if time.perf_counter() > until:
                 return

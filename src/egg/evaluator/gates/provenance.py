@@ -11,7 +11,7 @@ import torch
 
 from egg.core.evaluation import Provenance
 from egg.core.policy import LibraryCalls
-from egg.evaluator.gates import borrowed
+from egg.evaluator.gates import borrowed, contributed
 from egg.evaluator.operators.ops import Recorder
 from egg.evaluator.operators.sketches import Sketch, Sketcher, explains
 from egg.evaluator.operators.spent import Work
@@ -72,6 +72,7 @@ def run(trial: Trial) -> Notes:
         _read_kernels(trial, case)
         times = _spans(trial, case) if len(own) + len(library) > 1 else {}
     _check_kernels_matter(trial, case, normal, sorted(own), reference, terms)
+    contributed.check(trial, second.record, Counter(reference.compute), Counter(reference.moves))
     share = None
     if trial.device.type == "cuda" and _profiled(trial.settings.profile, library):
         share = _own_share(trial, case, own)

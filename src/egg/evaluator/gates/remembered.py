@@ -13,6 +13,7 @@ earlier call before this call has stored it anew (:mod:`egg.evaluator.interprete
 from __future__ import annotations
 
 import secrets
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -31,7 +32,8 @@ from egg.evaluator.trial.trial import Trial
 
 MOST = 8
 """Kept tensors of which each is put back alone."""
-SMALLER = 0.75
+SMALLER = (0.75, 0.875)
+"""Times what the task never varies, in two calls."""
 HINT = (
     "compute everything that follows from the inputs on every call, from those that a task never varies too; "
     "what is kept may depend on weights, shapes and constants alone"
@@ -49,24 +51,77 @@ def run(trial: Trial) -> str:
         return "not asked"
     if trial.reference.leaves:
         return "the reference keeps something itself"
-    first, second = trial.reference.draw(), _other_inputs(trial)
-    try:
-        _answer(trial, "before other values", first)
-        trial.connection.request(protocol.Note())
-        case, _ = _answer(trial, "other values", second)
-        found = trial.connection.request(protocol.Follows())
-        for number in range(min(found.tensors, MOST)):
-            trial.connection.request(protocol.PutBack(number))
-            _repeat(trial, case)
-            if trial.offline is None:
-                trial.connection.request(protocol.PutBack(number, values=True))
-                _repeat(trial, case)
-        if trial.offline is not None and (found.tensors or found.new):
-            _watch(trial, first)
-    except Fault as fault:
-        trial.connection.survive(fault)
+    kept = _Kept(trial, [trial.reference.draw(), *(_other_inputs(trial, by) for by in SMALLER)])
+    if not kept.note():
+        kept = _Kept(trial, [trial.reference.draw() for _ in range(3)])  # it may refuse what is never drawn
+        if not kept.note():
+            return "raises"
+    kept.put_back()
+    if trial.offline is not None and (kept.found.tensors or kept.found.new) and not kept.watch():
         return "raises"
-    return f"{found.tensors} tensors that follow from inputs are kept"
+    return f"{kept.found.tensors} tensors that follow from inputs are kept"
+
+
+@dataclass
+class _Kept:
+    """What a file keeps between calls, and the questions to it.
+
+    A file may raise where the judge has changed its memory: it compares that with what its host code knows.
+    That ends one question, not the others, which are put to a new instance.
+    """
+
+    trial: Trial
+    inputs: list[list[Any]]
+    """Of three calls, all different."""
+    found: protocol.Followed = field(default_factory=lambda: protocol.Followed(0))
+    case: Case | None = None
+    """The second call, while the instance is as it left it."""
+
+    def note(self) -> bool:
+        """Make the first two calls, with a note between them; whether there was an answer to both."""
+        try:
+            _answer(self.trial, "before other values", self.inputs[0])
+            self.trial.connection.request(protocol.Note())
+            self.case, _ = _answer(self.trial, "other values", self.inputs[1])
+            self.found = self.trial.connection.request(protocol.Follows())
+        except Fault as fault:
+            self._survive(fault)
+            return False
+        return True
+
+    def put_back(self) -> None:
+        for number in range(min(self.found.tensors, MOST)):
+            for values in (False,) if self.trial.offline is not None else (False, True):
+                if self.case is None and not (self.note() and number < self.found.tensors):
+                    return
+                assert self.case is not None
+                try:
+                    self.trial.connection.request(protocol.PutBack(number, values=values))
+                    _repeat(self.trial, self.case)
+                except Fault as fault:
+                    self._survive(fault)
+
+    def watch(self) -> bool:
+        """Look for loads of what a call left, from the same beginning; or where it raises there, without.
+
+        Whether one of the two had an answer.
+        """
+        for rewound in (True, False):
+            if (self.case is None or not rewound) and not self.note():
+                return False
+            try:
+                if rewound:
+                    self.trial.connection.request(protocol.Rewind())
+                _watch(self.trial, self.inputs[2])
+            except Fault as fault:
+                self._survive(fault)
+            else:
+                return True
+        return False
+
+    def _survive(self, fault: Fault) -> None:
+        self.trial.connection.survive(fault)
+        self.case = None
 
 
 def _answer(
@@ -90,17 +145,20 @@ def _repeat(trial: Trial, case: Case) -> None:
 
 
 def _watch(trial: Trial, inputs: list[Any]) -> None:
-    """The call on other values has left what it has. From the same beginning there is one on ``inputs``, and
-    what it leaves otherwise must not be loaded by the next on the same ones."""
-    trial.connection.request(protocol.Rewind())
-    _answer(trial, "the first values again", inputs)
+    """The call on other values has left what it has. There is another on ``inputs``, which came never before:
+    what that leaves otherwise must not be loaded by the next on the same ones."""
+    _answer(trial, "third values", inputs)
     _, reply = _answer(trial, "the same values", inputs, protocol.Options(left=True))
     if reply.left:
-        evidence = f"{reply.left} what an earlier call left there, which follows from its inputs"
-        raise Refused("state.remembers", evidence, LEFT)
+        raise loaded(reply.left)
 
 
-def _other_inputs(trial: Trial) -> list[Any]:
+def loaded(what: str) -> Refused:
+    evidence = f"{what} what an earlier call left there, which follows from its inputs"
+    return Refused("state.remembers", evidence, LEFT)
+
+
+def _other_inputs(trial: Trial, smaller: float) -> list[Any]:
     """Another draw, with other values of what the generator never varies where the reference takes them."""
     inputs = trial.reference.draw()
     kinds = iter(trial.reference.kinds)
@@ -110,7 +168,7 @@ def _other_inputs(trial: Trial) -> list[Any]:
         if next(kinds) is not Kind.FIXED:
             return tensor
         if tensor.is_floating_point():
-            return restrided(tensor, lambda given: given * SMALLER)
+            return restrided(tensor, lambda given: given * smaller)
         return other_values(tensor, generator) if can_vary(tensor) else tensor
 
     changed = map_tensors(inputs, other)

@@ -18,13 +18,13 @@ from typing import Any
 
 import torch
 
-from egg.evaluator.gates import attributes, left, many, remembered
+from egg.evaluator.gates import attributes, handed, left, many, remembered
 from egg.evaluator.gates.correctness import meaningful
 from egg.evaluator.reference.answers import same_values
 from egg.evaluator.reference.case import Case
 from egg.evaluator.task.program import outputs_of
 from egg.evaluator.tensors.reals import as_reals, narrowed
-from egg.evaluator.transport.protocol import Forwarded
+from egg.evaluator.transport.protocol import Forwarded, Options
 from egg.evaluator.trial.refused import Refused
 from egg.evaluator.trial.trial import Notes, Trial
 
@@ -56,24 +56,28 @@ def run(trial: Trial) -> Notes:
     """
     each = _warm(trial)
     first = trial.reference.question("A")
-    case, reply = _asked(trial, first)
+    case, reply = _asked(trial, first, handed.OPTIONS)
     trial.check(case, reply)
     trial.checks.check_apart(case, reply.aliases)
     before, work = trial.buffers.snapshot(), reply.launched
     del case
 
-    _expect(trial, trial.reference.question("B"), "state.stale", "the inputs were overwritten in place")
+    other = _expect(
+        trial, trial.reference.question("B"), "state.stale", "the inputs were overwritten in place"
+    )
     again = _expect(trial, first, "state.stale", "the first inputs came back (A-B-A)")
-    if again != work:
+    if again.launched != work:
         raise Refused(
             "state.remembers",
-            f"for inputs that it saw before it launches {_named(again)}, where it launched {_named(work)}",
+            f"for inputs that it saw before it launches {_named(again.launched)}, "
+            f"where it launched {_named(work)}",
             "do the same work on every call: timed calls never repeat their inputs",
-        )  # fmt: skip
+        )
     notes = {
         "deterministic": _equal(before, trial.buffers.outputs()),
         "probed": _probe(trial, first, work),
     }
+    handed.check(trial, first, (reply, other, again))
     del first
     notes["kept"] = remembered.run(trial)
     return notes | many.run(trial, each) | left.run(trial) | {"attributes": attributes.run(trial)}
@@ -95,19 +99,18 @@ def _named(work: Mapping[str, int]) -> str:
     return ", ".join(f"{name} x{count}" for name, count in sorted(work.items())) or "nothing"
 
 
-def _asked(trial: Trial, question: Case) -> tuple[Case, Forwarded]:
+def _asked(trial: Trial, question: Case, options: Options | None = None) -> tuple[Case, Forwarded]:
     """The question with its answers, and the candidate's reply to it."""
     case = trial.reference.answer(question.label, question.inputs)
     trial.buffers.place(case)
-    return case, trial.ask(case)
+    return case, trial.ask(case, options=options)
 
 
-def _expect(trial: Trial, question: Case, reason: str, what: str) -> Mapping[str, int]:
-    """Returns what was launched."""
-    case, reply = _asked(trial, question)
+def _expect(trial: Trial, question: Case, reason: str, what: str) -> Forwarded:
+    case, reply = _asked(trial, question, handed.OPTIONS)
     hint = "compute from the inputs' values on every call; nothing derived from inputs may be kept"
     trial.expect(case, reply, reason, what, hint)
-    return reply.launched
+    return reply
 
 
 def _probe(trial: Trial, question: Case, work: Mapping[str, int]) -> int:
@@ -125,7 +128,7 @@ def _probe(trial: Trial, question: Case, work: Mapping[str, int]) -> int:
                 changes += made
                 probed += 1
                 changed = replace(question, label=f"A, {what} changed")
-                seen.append(_expect(trial, changed, "state.partial", f"only {what} changed"))
+                seen.append(_expect(trial, changed, "state.partial", f"only {what} changed").launched)
     finally:
         _take_back(changes)
     if len(seen) > 1 and all(other != work for other in seen):

@@ -76,8 +76,9 @@ class Launcher:
             hook(*args, **kwargs)
         name = kernel.fn.__name__
         shape = resolve_grid(name, grid, bound)
-        self.session.launches.append(Launch(name, shape))
-        self.session.asked.add((name, numbers_in(bound)))
+        numbers = numbers_in(bound)
+        self.session.launches.append(Launch(name, shape, numbers))
+        self.session.asked.add((name, numbers))
         if name in self.session.skip:
             return
         try:

@@ -66,6 +66,8 @@ class Launch:
 
     kernel: str
     grid: tuple[int, ...]
+    numbers: tuple[tuple[str, str], ...] = ()
+    """Plain values among its arguments, by name."""
 
 
 @dataclass

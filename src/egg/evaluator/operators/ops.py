@@ -15,7 +15,7 @@ from torch.utils._pytree import tree_leaves
 
 from egg.evaluator.operators import reads
 from egg.evaluator.operators.reads import Reader
-from egg.evaluator.operators.runs import Flow
+from egg.evaluator.operators.runs import Follower
 from egg.evaluator.operators.sketches import Sketch, Sketcher
 from egg.evaluator.operators.spent import Work, work_of
 from egg.evaluator.tensors import hosts
@@ -55,6 +55,9 @@ BLIND = ALLOCATIONS.union(LOOKING.split(), (name for name in MAKING.split() if n
 """Operations that neither read nor write elements of what they are given."""
 READING = frozenset(["_local_scalar_dense"])
 """Operations by which the host reads a number."""
+LIFTING = frozenset(["lift_fresh", "lift_fresh_copy"])
+"""Operations by which numbers of Python's become a tensor."""
+MOST_LIFTED = 64
 OWN_OPERATORS: set[str] = set()
 """Operators that the candidate registered, as ``namespace::name``."""
 ACTIVE: list[Recorder] = []
@@ -88,10 +91,14 @@ class Recorder(LightMode):
         sketcher: Sketcher | None = None,
         launched: Callable[[], int] | None = None,
         given: Any = (),
-        flow: Flow | None = None,
+        flow: Follower | None = None,
         reader: Reader | None = None,
+        numbers: bool = False,
     ) -> None:
         super().__init__()
+        self.numbers: list[tuple[str, str]] = []
+        """That operators were given, where they are noted."""
+        self._numbers = numbers
         self._reader = reader
         self._flow = flow
         self.compute: Counter[str] = Counter()
@@ -137,6 +144,8 @@ class Recorder(LightMode):
         if self._reader is not None and name not in BLIND:
             reads.show(self._reader, func, name, args, kwargs or {}, overwrites=name in OVERWRITING)
         self.seen.add(name)
+        if self._numbers and name not in SILENT:
+            self.numbers += _numbers_in(name, (args, kwargs))
         if held is not None and self._fill is not None:
             _fill_behind(args[0], held, self._fill)
         if func._schema.name in OWN_OPERATORS:
@@ -214,6 +223,16 @@ class Recorder(LightMode):
         if self._sketcher is not None:
             sketch = self._sketcher.sketch(result)
             self.moved_sketches += [sketch] if sketch is not None else []
+
+
+def _numbers_in(name: str, given: Any) -> list[tuple[str, str]]:
+    """Plain numbers among operands; of a tensor that Python's numbers became, its first elements."""
+    leaves = tree_leaves(given)
+    plain = [str(leaf) for leaf in leaves if isinstance(leaf, int | float | complex)]
+    if name in LIFTING:
+        made = (leaf for leaf in leaves if isinstance(leaf, torch.Tensor))
+        plain += [str(value) for t in made for value in t.detach().reshape(-1)[:MOST_LIFTED].tolist()]
+    return [(name, number) for number in plain]
 
 
 def _read(name: str, func: Any, args: Any, kwargs: Mapping[str, Any]) -> Any:

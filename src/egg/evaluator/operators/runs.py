@@ -10,7 +10,7 @@ fixed coefficients: every multiplication and addition is an operation of its own
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch.utils._pytree import tree_leaves
@@ -94,6 +94,13 @@ class Runs:
             place = torch.searchsorted(runs, wanted.to(runs.device)).clamp_max(runs.numel() - 1)
             found |= (runs[place] == wanted.to(runs.device)).to(found.device)
         return found
+
+
+class Follower(Protocol):
+    """Is shown what each operator is about to read, then what it made."""
+
+    def given(self, operands: Any) -> bool: ...
+    def see(self, result: Any, *, given: bool, computes: bool) -> None: ...
 
 
 class Flow:

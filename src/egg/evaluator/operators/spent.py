@@ -20,12 +20,16 @@ from egg.evaluator.task.costs import Call, family_of, flops_of, needs_statistics
 PRODUCTS = (Family.PRODUCT, Family.CONVOLUTION, Family.ATTENTION, Family.RECURRENCE)
 
 SEVERAL = {
-    "logsumexp": 4.0,
+    **dict.fromkeys(("logsumexp", "logcumsumexp", "logaddexp", "logaddexp2"), 4.0),
+    **dict.fromkeys(("hypot", "sinc", "logit"), 3.0),
+    **dict.fromkeys(("xlogy", "special_xlog1py", "special_entr", "aminmax", "dist"), 2.0),
     **dict.fromkeys(("var", "std", "var_mean", "std_mean"), 3.0),
     **dict.fromkeys(("linalg_vector_norm", "norm", "addcmul", "addcdiv", "lerp"), 2.0),
 }
 """Operators that take several operations for each element: maximum, difference, exponential, sum; square
 and sum; product and sum."""
+COMPLEX_PRODUCT, COMPLEX = 3.0, 2.0
+"""A product of complex numbers takes three real ones; another operation two."""
 STATISTICS, APPLYING = 3.0, 2.0
 """Of a normalization, for each element: mean and variance together; product with a factor and sum."""
 
@@ -55,6 +59,13 @@ class Work:
 
 def work_of(func: Any, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Any) -> Work:
     call = Call(name, func, args, kwargs, out)
+    work = _work_of(call, name, func)
+    if name.startswith("_fft_") or not any(tensor.is_complex() for tensor in (*call.given, *call.made)):
+        return work
+    return Work(COMPLEX_PRODUCT * work.products, COMPLEX * work.others, work.moved)
+
+
+def _work_of(call: Call, name: str, func: Any) -> Work:
     family = family_of(name, func)
     if family is Family.MOVEMENT or name in ("pad", "repeat_interleave"):
         return Work(moved=float(sum(map(size_of, call.made))))

@@ -23,7 +23,9 @@ NEARLY_ALL = 0.9
 TAKEN_OVER = 0.25
 """Of the reference's operations: then the others may be nearly all of its work."""
 SIMPLE = 2.0
-"""Operations per element of the answer: a reference of so few may be matched by an honest last step."""
+LAST_STEP = 1.0
+"""Operations per element of the answer: a reference of so few may be matched by an honest last step, which
+takes one (offsets of blocks are added to sums within them)."""
 MOST_FLOATS, MOST_OTHERS = 64, 256
 """Values that the host may read in a call: flags and scales, or the lengths of a ragged batch."""
 
@@ -121,7 +123,9 @@ class Watch:
             )
         before, whole = (Work(s.products, s.others, s.moved) for s in (record.before, record.work))
         simple = not self.work.products and self.work.others <= SIMPLE * self.elements
-        spent = before if simple else whole
+        behind = whole.products + whole.others - before.products - before.others
+        last = behind <= LAST_STEP * self.elements and whole.moved <= before.moved
+        spent = before if simple and last else whole
         if wanted.total() <= 1 and not self.work.products:
             spent = Work(0.0, spent.others + spent.products, spent.moved)  # a sum as a product with ones
         if self.work and spent.covers(self.work, NEARLY_ALL) and not _partly(wanted, done):

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from egg.evaluator.interpreter import undefined
 from egg.evaluator.interpreter.session import by_lot, propagated
+from egg.evaluator.operators.contributed import Draw, contributes
 from egg.evaluator.operators.ops import Recorder
 from egg.evaluator.operators.runs import Flow
 from egg.evaluator.operators.sketches import Sketch, Sketcher
@@ -25,6 +27,7 @@ from egg.evaluator.worker import faults
 from egg.evaluator.worker.held import state_of
 from egg.evaluator.worker.holding import Holding
 from egg.evaluator.worker.hostreads import HostReads, recorded
+from egg.evaluator.worker.kept import Spared
 from egg.evaluator.worker.launches import InterpretedLaunches
 from egg.evaluator.worker.outputs import aliases, copy_out, kind_of, leaves_of, shared_storages
 from egg.evaluator.worker.pretend import ClaimCuda
@@ -33,6 +36,8 @@ from egg.evaluator.worker.settings import Settings, as_frozen, checked, frozen
 if TYPE_CHECKING:
     from egg.evaluator.interpreter.left import Left
 
+MOST_NUMBERS = 2_000
+"""That a call hands to the device, of which more are not compared."""
 MOST_WORDS = 10_000
 """Of a result's structure."""
 MOST_COPIES, COPIED_BYTES = 4096, 64 << 20
@@ -60,13 +65,17 @@ class Calling(Holding):
         state = state_of(self._module)
         left = self._left() if options.left and isinstance(launches, InterpretedLaunches) else None
         flow = Flow(terms.runs, (arguments, state), terms.seed) if terms and terms.runs else None
+        draw = Draw(options.follow) if options.follow is not None else None
+        if draw is not None:
+            draw.begin(arguments)
         recorder = Recorder(
             fill_empties=filled,
             sketcher=Sketcher(terms.seed, terms.sizes) if terms else None,
-            flow=flow,
+            flow=flow or draw,
             given=arguments,
             launched=lambda: sum(launches.counts().values()),
             reader=left,
+            numbers=options.handed,
         )
         torch.manual_seed(asked.seed)
         seeded = generators.states(self._device)
@@ -88,6 +97,9 @@ class Calling(Holding):
             launches.skip(set())
         self._give_back(call.slots)
         leaves = leaves_of(result)
+        if draw is not None:
+            draw.end([leaf for _, leaf in leaves])
+            self._draws.append(draw)
         if options.grad is not protocol.GradMode.OFF:
             leaves = [(path, _detached(leaf)) for path, leaf in leaves]
         if options.keep:
@@ -103,6 +115,7 @@ class Calling(Holding):
             drew=drew,
             found=_found(flow) if flow is not None else (),
             returned=structure_of(result)[:MOST_WORDS],
+            handed=(*launches.numbers(), *recorder.numbers)[:MOST_NUMBERS] if options.handed else (),
             left=left.found if left is not None else "",
         )
 
@@ -114,12 +127,16 @@ class Calling(Holding):
         assert isinstance(launches, InterpretedLaunches)
         launches.reset()
         arguments = self._arguments(asked.call.inputs, asked.call.slots)
+        left = self._left() if asked.left else None
         recorder = Recorder(
-            fill_empties=arenas.poison, given=arguments, launched=lambda: sum(launches.counts().values())
+            fill_empties=arenas.poison,
+            given=arguments,
+            launched=lambda: sum(launches.counts().values()),
+            reader=left,
         )
         torch.manual_seed(asked.seed)
         seeded = generators.states(self._device)
-        with HostReads() as reads:
+        with HostReads() as reads, left if left is not None else contextlib.nullcontext():
             ran, result = excerpt.run(
                 launches, lambda: self._call_checked(arguments), recorder, brief=asked.brief
             )
@@ -133,6 +150,7 @@ class Calling(Holding):
         answered = self._forwarded(
             result, asked.call.outputs, arguments, recorded(recorder, reads, launches), drew=drew
         )
+        answered = replace(answered, left=left.found if left is not None else "")
         return protocol.Excerpted("", tuple(ran.launches), ran.whole, answered)
 
     def _forwarded(
@@ -212,6 +230,16 @@ class Calling(Holding):
             tuple(shared_storages(held)), tuple((number, pairs) for number, pairs in within if pairs)
         )
 
+    def on_contributes(self, asked: protocol.Contributes) -> protocol.Contribution:
+        """Whether own kernels computed in the calls that were followed; forgets them where that is known."""
+        forms = [draw.form for draw in self._draws]
+        [(usual, count)] = Counter(forms).most_common(1)
+        if count < asked.draws:
+            return protocol.Contribution(count, own=True)
+        alike = [draw for draw, form in zip(self._draws, forms, strict=True) if form == usual]
+        self._draws = []
+        return protocol.Contribution(count, contributes(alike))
+
     def on_note(self, asked: protocol.Note) -> None:
         self._noted.note(self._spared())
 
@@ -230,15 +258,16 @@ class Calling(Holding):
         assert isinstance(self._launches, InterpretedLaunches)
         return self._launches.left(self._noted.left(self._spared()))
 
-    def _spared(self) -> set[int]:
-        """Addresses of inputs, and of weights that the judge loads and compares by name."""
+    def _spared(self) -> Spared:
+        """The memory of inputs, and weights that the judge loads and compares by name."""
         assert self._module is not None
         assert self._inputs is not None
         loaded = self._loaded.names if self._loaded is not None else {}
         state = state_of(self._module)
         named = (state[name] for name in loaded if name in state)
         noted = (held.untyped_storage().data_ptr() for held in self._noted.copies())
-        return {*self._inputs.addresses, *(t.untyped_storage().data_ptr() for t in named), *noted}
+        weights = tuple(weight for weight in named if weight.layout is torch.strided)
+        return Spared(frozenset((*self._inputs.addresses, *noted)), weights)
 
     def on_calls(self, asked: protocol.Calls) -> protocol.Called:
         """One call per entry of ``moves``, rotating over the sets; every output is delivered.

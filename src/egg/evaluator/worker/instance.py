@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
+from egg.evaluator.operators.contributed import Draw
 from egg.evaluator.restrict.integrity import Snapshot
 from egg.evaluator.transport import exchange, protocol
 from egg.evaluator.transport.arena import Arena
@@ -51,6 +52,8 @@ class Instance:
         self._held: list[list[tuple[str, Any]]] = []
         """Outputs of many calls."""
         self._noted = Kept()
+        self._draws: list[Draw] = []
+        """Calls that were followed."""
         self._pretence: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
         self._loaded: protocol.Weights | None = None
         self._watched: Sequence[Launched] = []

@@ -12,13 +12,14 @@ two calls on different inputs start from the same contents of everything that is
 leave different follow from the inputs. A counter of calls is the same behind both.
 
 Tensors are found where Python's collector keeps them, wherever a file put them: on its module, in a global, a
-closure, a dictionary. Values are put back that the tensor held before, so that an index stays one.
+closure, a dictionary. Values are put back that the tensor held before, so that an index stays one. Of memory
+in which a weight lies only the weight's own elements are spared: a file may lay it into a larger storage.
 """
 
 from __future__ import annotations
 
 import gc
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,6 +34,29 @@ LEAST_COPIED = 4
 """Words that are among the inputs' by more than chance."""
 
 
+@dataclass(frozen=True)
+class Spared:
+    """What is not looked at: the judge's own memory, by address, and weights, which it compares."""
+
+    addresses: frozenset[int]
+    weights: tuple[torch.Tensor, ...] = ()
+
+
+@dataclass(frozen=True)
+class Memory:
+    """One storage as a row of bytes, and which of them are looked at; ``None``: all."""
+
+    row: torch.Tensor
+    free: torch.Tensor | None = None
+
+    def copy(self) -> torch.Tensor:
+        """With zeros for what is spared."""
+        return self.row.clone() if self.free is None else self.row * self.free
+
+    def write(self, values: torch.Tensor) -> None:
+        self.row.copy_(values if self.free is None else torch.where(self.free, values, self.row))
+
+
 @dataclass
 class Kept:
     """What kept tensors held behind one call, by the address of their memory."""
@@ -42,17 +66,20 @@ class Kept:
     """What they held behind the next call, on other inputs."""
     changed: list[tuple[int, int]] = field(default_factory=list)
     """Memory that holds something else, and where that was noted which it stands for."""
+    rewound: bool = False
+    """Whether they got back what was noted since."""
 
-    def note(self, spared: Collection[int]) -> None:
-        """Note what is held now; ``spared`` are addresses of memory that the judge owns or compares."""
-        self.noted, self.other = {at: held.clone() for at, held in _memories(spared)}, {}
+    def note(self, spared: Spared) -> None:
+        """Note what is held now."""
+        self.noted, self.other = {at: held.copy() for at, held in _memories(spared)}, {}
+        self.rewound = False
 
-    def compare(self, spared: Collection[int]) -> int:
+    def compare(self, spared: Spared) -> int:
         """How many of them hold something else by now.
 
         A tensor that is new stands for one of its size that has gone: a file may keep what it made last.
         """
-        self.other = {at: held.clone() for at, held in _memories(spared)}
+        self.other = {at: held.copy() for at, held in _memories(spared)}
         gone = {at: held for at, held in self.noted.items() if at not in self.other}
         pairs: list[tuple[int, int]] = []
         for at, held in self.other.items():
@@ -70,7 +97,7 @@ class Kept:
         """How many came between the two calls."""
         return len(self.other.keys() - self.noted.keys())
 
-    def put_back(self, number: int, spared: Collection[int], inputs: Sequence[torch.Tensor] = ()) -> None:
+    def put_back(self, number: int, spared: Spared, inputs: Sequence[torch.Tensor] = ()) -> None:
         """The elements of one of them that had changed, as they were.
 
         Those that are among the values of ``inputs`` stay: a copy of them may be the key by which the others
@@ -78,32 +105,39 @@ class Kept:
         """
         at, place = self.changed[number]
         held, noted = dict(_memories(spared)).get(at), self.noted[place]
-        if held is None or not _alike(held, noted):
+        if held is None or not _alike(held.row, noted):
             return
         if not inputs:
-            held.copy_(noted)
+            held.write(noted)
             return
-        now, before = _words(held), _words(noted)
+        wanted = held.copy()
+        now, before = _words(wanted), _words(noted)
         keys = torch.isin(now, torch.cat([_words(tensor) for tensor in inputs]))
         if int((keys & (now != before)).sum()) >= LEAST_COPIED:
             now.copy_(torch.where(keys, now, before))
+            held.write(wanted)
 
-    def rewind(self, spared: Collection[int]) -> None:
+    def rewind(self, spared: Spared) -> None:
         """All of them as they were noted."""
+        self.rewound = True
         for at, held in _memories(spared):
-            if at in self.noted and _alike(held, self.noted[at]):
-                held.copy_(self.noted[at])
+            if at in self.noted and _alike(held.row, self.noted[at]):
+                held.write(self.noted[at])
 
-    def left(self, spared: Collection[int]) -> dict[int, tuple[torch.Tensor, torch.Tensor]]:
+    def left(self, spared: Spared) -> dict[int, tuple[torch.Tensor, torch.Tensor]]:
         """All memory that is kept now, and which bytes of it follow from inputs.
 
         Those are other ones than behind the call on other inputs, and all of a tensor that was not there.
+        Where nothing was rewound a counter of calls is another one too: it grew alike in each of them.
         """
         found = {}
         for at, held in _memories(spared):
-            other = self.other.get(at)
-            known = other is not None and _alike(held, other)
-            found[at] = (held, held != other if known else torch.ones_like(held, dtype=torch.bool))
+            other, row = self.other.get(at), held.row
+            known = other is not None and _alike(row, other)
+            marks = row != other if known else torch.ones_like(row, dtype=torch.bool)
+            if known and not self.rewound and at in self.noted and _alike(row, self.noted[at]):
+                marks = marks & ~_counters(self.noted[at], other, row)
+            found[at] = (row, marks if held.free is None else marks & held.free)
         return found
 
     def copies(self) -> Iterator[torch.Tensor]:
@@ -112,18 +146,45 @@ class Kept:
         yield from self.other.values()
 
 
-def _memories(spared: Collection[int]) -> Iterator[tuple[int, torch.Tensor]]:
-    """Every memory behind a live tensor, once, as a row of bytes."""
-    seen = set(spared)
+def _memories(spared: Spared) -> Iterator[tuple[int, Memory]]:
+    """Every memory behind a live tensor, once, by its address."""
+    seen, weights = set(spared.addresses), _by_storage(spared.weights)
     for found in gc.get_objects():
         if type(found) not in KINDS or found.layout is not torch.strided or found.device.type == "meta":
             continue
         storage = found.untyped_storage()
         at, size = storage.data_ptr(), storage.nbytes()
-        if at and at not in seen and size <= MOST_BYTES:
-            seen.add(at)
-            raw: Any = torch.empty(0, dtype=torch.uint8, device=found.device)
-            yield at, raw.set_(storage, 0, (size,))
+        if not at or at in seen or size > MOST_BYTES:
+            continue
+        seen.add(at)
+        raw: Any = torch.empty(0, dtype=torch.uint8, device=found.device)
+        row, own = raw.set_(storage, 0, (size,)), weights.get(at, [])
+        if not any(weight.is_contiguous() and weight.nbytes == size for weight in own):
+            yield at, Memory(row, _beside(row, own) if own else None)
+
+
+def _by_storage(weights: Sequence[torch.Tensor]) -> dict[int, list[torch.Tensor]]:
+    found: dict[int, list[torch.Tensor]] = {}
+    for weight in weights:
+        found.setdefault(weight.untyped_storage().data_ptr(), []).append(weight)
+    return found
+
+
+def _beside(row: torch.Tensor, weights: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Of each byte of a storage, whether no element of ``weights`` lies there."""
+    free = torch.ones_like(row, dtype=torch.bool)
+    for weight in weights:
+        size = weight.element_size()
+        steps = (*(stride * size for stride in weight.stride()), 1)
+        torch.as_strided(free, (*weight.shape, size), steps, weight.storage_offset() * size).fill_(False)
+    return free
+
+
+def _counters(first: torch.Tensor, second: torch.Tensor, third: torch.Tensor) -> torch.Tensor:
+    """Of each byte, whether it belongs to a word that grew by the same number twice."""
+    one, two, three = map(_words, (first, second, third))
+    grown = ((two - one) == (three - two)).repeat_interleave(WORD)
+    return torch.nn.functional.pad(grown, (0, first.numel() - grown.numel()))
 
 
 def _words(tensor: torch.Tensor) -> torch.Tensor:

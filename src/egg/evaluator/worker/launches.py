@@ -33,6 +33,10 @@ class Launches(Protocol):
         """How often each kernel was launched, on each grid where that is known."""
         ...
 
+    def numbers(self) -> list[tuple[str, str]]:
+        """What each launch was given that is no tensor, where that is known."""
+        ...
+
     def reset(self) -> None: ...
     def skip(self, kernels: set[str]) -> None: ...
 
@@ -114,6 +118,9 @@ class JitLaunches:
     def work(self) -> dict[str, int]:
         return dict(self._counts)
 
+    def numbers(self) -> list[tuple[str, str]]:
+        return []
+
     def reset(self) -> None:
         self._counts.clear()
 
@@ -194,6 +201,10 @@ class InterpretedLaunches:
 
     def work(self) -> dict[str, int]:
         return dict(Counter(f"{launch.kernel}{launch.grid}" for launch in self._session.launches))
+
+    def numbers(self) -> list[tuple[str, str]]:
+        launched = ((launch.kernel, pair) for launch in self._session.launches for pair in launch.numbers)
+        return [(f"{kernel}'s {name}", number) for kernel, (name, number) in launched]
 
     def reset(self) -> None:
         self._session.reset()

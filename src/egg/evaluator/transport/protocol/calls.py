@@ -88,6 +88,8 @@ class Forwarded:
     """For each answer whose runs were looked for."""
     returned: str
     """The structure of the result."""
+    handed: tuple[tuple[str, str], ...] = ()
+    """Numbers that the host gave to launches and operators, where that was asked for: to which, and what."""
     left: str = ""
     """What was loaded that an earlier call had left, where that was asked for."""
 
@@ -146,6 +148,10 @@ class Options:
     """A seed: programs of a launch run in an order drawn with it."""
     sketch: SketchTerms | None = None
     grad: GradMode = GradMode.OFF
+    handed: bool = False
+    """Report the numbers that launches and operators are given."""
+    follow: int | None = None
+    """A seed: what PyTorch's operators read and made is kept for :class:`Contributes`."""
     left: bool = False
     """In the interpreter: look for loads of what earlier calls left, behind a :class:`Rewind` and a call."""
 
@@ -291,6 +297,21 @@ class Gradients(Request[Backward], command="gradients"):
     seed: int
     way: Way = PLAIN
     training: bool | None = None
+
+
+@dataclass(frozen=True)
+class Contribution:
+    draws: int
+    """Calls that ran the same operators; with fewer than were asked for nothing is known."""
+    own: bool
+    """Whether something but PyTorch's operators computed."""
+
+
+@dataclass(frozen=True)
+class Contributes(Request[Contribution], command="contributes"):
+    """Compare the calls that were followed, where ``draws`` of them ran the same operators."""
+
+    draws: int
 
 
 @dataclass(frozen=True)

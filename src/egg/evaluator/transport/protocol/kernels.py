@@ -34,6 +34,8 @@ class Excerpt(Request[Excerpted], command="excerpt"):
     """Hold the outputs for a :class:`~egg.evaluator.transport.protocol.calls.Recheck`."""
     brief: bool = False
     """Of launches that do not run whole, few programs."""
+    left: bool = False
+    """Look for loads of what earlier calls left."""
 
 
 Numbers = tuple[tuple[str, str], ...]

@@ -1,0 +1,75 @@
+"""Own kernels must compute: to carry values to a library and back is no rewrite.
+
+Where PyTorch's operators may be used, some calls on different inputs show whether anything else computed
+(:mod:`egg.evaluator.operators.contributed`). A program may itself scale, clip or move: a kernel that takes
+over such an operation carries rightly. Nothing is asked where the reference has more operations of such a
+kind than the library ran.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+from egg.core.policy import LibraryCalls
+from egg.evaluator.process.handle import Fault
+from egg.evaluator.transport import protocol
+from egg.evaluator.trial.refused import Refused
+from egg.evaluator.trial.trial import Trial
+from egg.evaluator.trial.watch import CAST, CASTING, FIG_LEAF, GATHERING, by_family, listed
+
+DRAWS, MOST_CALLS = 6, 18
+"""Calls that ran the same operators, and calls that are made to have as many."""
+
+LINEAR = frozenset(
+    str.split("""
+    add sub rsub mul div neg lerp addcmul addcdiv true_divide batch_norm native_batch_norm cudnn_batch_norm
+    _native_batch_norm_legit _native_batch_norm_legit_no_training _batch_norm_no_update
+    """)
+)
+CLIPPING = frozenset(
+    ["rectifier", "leaky", "exponential unit", "abs", "where", "masked_fill", "hardshrink", "softshrink",
+     "dropout", "native_dropout", "bernoulli", "sign", "sgn"]
+)  # fmt: skip
+MOVING = GATHERING | CASTING
+
+
+def check(trial: Trial, record: protocol.Record, wanted: Counter[str], moved: Counter[str]) -> None:
+    """``wanted`` and ``moved``: the reference's operations that compute and those that move."""
+    forbidden = trial.policy.library_calls is LibraryCalls.FORBID
+    if forbidden or not record.ops or _taken_over(wanted, moved, record):
+        return
+    found = protocol.Contribution(0, True)
+    for call in range(MOST_CALLS):
+        case = trial.reference.case("whose work it is", golden=False)
+        trial.buffers.place(case)
+        try:
+            trial.ask(case, options=protocol.Options(follow=trial.sketch_seed), watched=False)
+            if call + 1 >= DRAWS:
+                found = trial.connection.request(protocol.Contributes(DRAWS))
+        except Fault as fault:
+            trial.connection.survive(fault)
+            return
+        if found.draws >= DRAWS:
+            break
+    if not found.own:
+        ran = listed(Counter(record.ops) + Counter(record.moves))
+        raise Refused(
+            "provenance.fig_leaf",
+            f"own kernels only carry values to and from PyTorch's operators: {ran}",
+            FIG_LEAF,
+        )
+
+
+def _taken_over(wanted: Counter[str], moved: Counter[str], record: protocol.Record) -> bool:
+    """Whether the reference has more operations of a kind that carry than the library ran."""
+    ran = by_family(record.ops)
+    for kind in (LINEAR, CLIPPING):
+        if _of(by_family(wanted), kind) > _of(ran, kind):
+            return True
+    moves = sum(record.moves.values()) + sum(n for name, n in record.copies.items() if name != CAST)
+    return _of(wanted, MOVING) + moved.total() > _of(ran, MOVING) + moves
+
+
+def _of(ops: Mapping[str, int], kind: frozenset[str]) -> int:
+    return sum(count for name, count in ops.items() if name.rstrip("_") in kind or name in kind)

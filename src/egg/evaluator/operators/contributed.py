@@ -1,0 +1,193 @@
+"""Whether own kernels contribute to an answer, or carry values to and from operators of PyTorch.
+
+How much work a library did is an estimate by operator, and another algorithm takes less: a convolution by
+transforms, a product of complex numbers of half the size, a softmax by a scan. So the values are followed
+instead. A few calls on different inputs give every element a column of numbers. An element is *carried* where
+its column is constant, or a multiple of the column of one element that was there before, plus a constant:
+kernels that copy, pad, permute, pack, scale or shift carry, whatever they do on the way. Sums of several
+elements, products of them, norms and every function that is not linear over the draws do not.
+
+From the answer back: the first operator that made what it carries, what that read, and so on to the inputs.
+Where every step is carried, operators of PyTorch alone computed, and what else ran had no effect on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from egg.evaluator.operators.runs import plain, tensors_in
+
+SAMPLES = 64
+LARGEST = 1 << 20
+"""Elements of a tensor that is followed, and sixteen times as many in a call: else nothing is concluded."""
+MOST = 1 << 24
+ENOUGH = 0.9
+"""Of a tensor's samples that are carried."""
+NEAR = 1e-3
+"""The angle between two columns that count as one: far below what a norm over thousands of elements turns."""
+CONSTANT = 1e-9
+PIECE = 1 << 16
+"""Columns that are compared at a time."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """An operator: samples of what it read, and everything that it made."""
+
+    read: tuple[torch.Tensor, ...]
+    made: tuple[torch.Tensor, ...]
+    computes: bool
+
+
+@dataclass
+class Draw:
+    """One call, as a recorder's ``flow``."""
+
+    seed: int
+    inputs: tuple[torch.Tensor, ...] = ()
+    steps: list[Step] = field(default_factory=list)
+    outputs: tuple[torch.Tensor, ...] = ()
+    whole: bool = True
+    """Whether all of it was small enough."""
+    _read: tuple[torch.Tensor, ...] = ()
+    _kept: int = 0
+
+    def begin(self, inputs: Any) -> None:
+        self.inputs = self._all(inputs)
+
+    def given(self, operands: Any) -> bool:
+        """What an operator is about to read."""
+        self._read = tuple(self._sampled(tensor) for tensor in self._followed(operands))
+        return False
+
+    def see(self, result: Any, *, given: bool, computes: bool) -> None:
+        self.steps.append(Step(self._read, self._all(result), computes))
+
+    def end(self, outputs: Any) -> None:
+        self.outputs = tuple(self._sampled(tensor) for tensor in self._followed(outputs))
+
+    @property
+    def form(self) -> tuple[Any, ...]:
+        """Draws of one form can be compared."""
+        steps = [(_sizes(step.read), _sizes(step.made), step.computes) for step in self.steps]
+        return _sizes(self.inputs), tuple(steps), _sizes(self.outputs)
+
+    def _followed(self, values: Any) -> Iterator[torch.Tensor]:
+        for tensor in tensors_in(values):
+            if tensor.layout is not torch.strided or tensor.is_quantized or tensor.numel() > LARGEST:
+                self.whole = False
+            elif tensor.numel():
+                yield tensor
+
+    def _all(self, values: Any) -> tuple[torch.Tensor, ...]:
+        kept = tuple(_flat(tensor).clone() for tensor in self._followed(values))
+        self._kept += sum(tensor.numel() for tensor in kept)
+        self.whole = self.whole and self._kept <= MOST
+        return kept if self.whole else ()
+
+    def _sampled(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The same places in every draw."""
+        values = _flat(tensor)
+        generator = torch.Generator().manual_seed(self.seed)
+        return values[torch.randint(values.numel(), (SAMPLES,), generator=generator).to(values.device)].cpu()
+
+
+def _flat(tensor: torch.Tensor) -> torch.Tensor:
+    return plain(tensor).reshape(-1)
+
+
+def _sizes(tensors: Sequence[torch.Tensor]) -> tuple[Any, ...]:
+    return tuple((tensor.numel(), tensor.dtype) for tensor in tensors)
+
+
+def contributes(draws: Sequence[Draw]) -> bool:
+    """Whether something but operators of PyTorch computed: in doubt, yes. The draws have one form."""
+    if not all(draw.whole for draw in draws):
+        return True
+    trace = _Trace(draws)
+    pending = [
+        (len(draws[0].steps), _columns(outputs)) for outputs in zip(*(d.outputs for d in draws), strict=True)
+    ]
+    seen: set[int] = set()
+    while pending:
+        before, wanted = pending.pop()
+        found = trace.carried_from(wanted, before)
+        if found is None:
+            return True
+        for number in found - seen:
+            seen.add(number)
+            read = zip(*(draw.steps[number].read for draw in draws), strict=True)
+            pending += [(number, _columns(tensors)) for tensors in read]
+    return not any(draws[0].steps[number].computes for number in seen)
+
+
+@dataclass(frozen=True)
+class _Columns:
+    """Of each element its numbers in all draws: directions without their mean, and how far rounding turns
+    them. Integers are told by their numbers alone."""
+
+    floating: bool
+    raw: torch.Tensor
+    directions: torch.Tensor
+    blur: torch.Tensor
+    constant: torch.Tensor
+
+
+def _columns(tensors: Sequence[torch.Tensor]) -> _Columns:
+    raw = torch.stack([tensor.to(device="cpu", dtype=torch.float64) for tensor in tensors])
+    apart = raw - raw.mean(0)
+    size, spread = raw.norm(dim=0), apart.norm(dim=0)
+    floating = tensors[0].is_floating_point()
+    unit = torch.finfo(tensors[0].dtype).eps if floating else 0.0
+    constant = ~(spread > max(CONSTANT, unit) * size)  # NaN in some draw says nothing, and is no value
+    blur = unit * size / spread.clamp_min(1e-300)
+    return _Columns(floating, raw, apart / spread.clamp_min(1e-300), blur, constant)
+
+
+class _Trace:
+    """Everything that was there to be carried, in the order in which it came."""
+
+    def __init__(self, draws: Sequence[Draw]) -> None:
+        self._sources = [(-1, _columns(t)) for t in zip(*(draw.inputs for draw in draws), strict=True)]
+        for number in range(len(draws[0].steps)):
+            made = zip(*(draw.steps[number].made for draw in draws), strict=True)
+            self._sources += [(number, _columns(tensors)) for tensors in made]
+
+    def carried_from(self, wanted: _Columns, before: int) -> set[int] | None:
+        """The operators that first made what is carried; ``None`` where too much is not."""
+        left = ~wanted.constant
+        found: set[int] = set()
+        for number, source in self._sources:
+            if number >= before or not left.any():
+                break
+            if source.floating != wanted.floating:
+                continue
+            hits = _near(wanted, source) if wanted.floating else _equal(wanted, source)
+            if number >= 0 and bool((hits & left).any()):
+                found.add(number)
+            left &= ~hits
+        return found if float(left.double().mean()) <= 1.0 - ENOUGH else None
+
+
+def _near(wanted: _Columns, source: _Columns) -> torch.Tensor:
+    hits = torch.zeros_like(wanted.constant)
+    for start in range(0, source.blur.numel(), PIECE):
+        piece = slice(start, start + PIECE)
+        cosine = (wanted.directions.T @ source.directions[:, piece]).abs()
+        angle = (2.0 * (1.0 - cosine)).clamp_min(0.0).sqrt()
+        allowed = (wanted.blur[:, None] + source.blur[None, piece]).clamp_min(NEAR)
+        hits |= ((angle <= allowed) & ~source.constant[None, piece]).any(1)
+    return hits
+
+
+def _equal(wanted: _Columns, source: _Columns) -> torch.Tensor:
+    """Small integers are like others by chance: a tensor counts where every sample of it is found, and the
+    samples differ from one another."""
+    if wanted.raw.unique(dim=1).shape[1] < SAMPLES // 4:
+        return torch.zeros_like(wanted.constant)
+    hits = torch.stack([(source.raw == column[:, None]).all(0).any() for column in wanted.raw.T])
+    return hits if bool((hits | wanted.constant).all()) else torch.zeros_like(hits)

@@ -197,6 +197,18 @@ def test_a_network_in_fp32_has_its_channels_last_between_the_library_calls() -> 
     torch.testing.assert_close(made, wanted, atol=1e-4, rtol=1e-4)
 
 
+def test_narrow_results_in_tf32_take_as_long_as_a_tile_of_the_library() -> None:
+    def seconds(outputs: int) -> float:
+        layers = f"self.conv = nn.Conv2d(c, {outputs}, 3, padding=1)"
+        forward, given = "return torch.relu(self.conv(torch.relu(x)))", "x = torch.randn(n, c, h, h)"
+        graph = capture_once(Task("narrow", program(forward, given, layers, "c", n=8, c=256, h=112)))
+        conv = next(node for node in graph.nodes if node.op == "conv")
+        return library_seconds(graph, conv, None, Machine.of(resolve("H200")))
+
+    assert seconds(32) == pytest.approx(seconds(64), rel=0.05)
+    assert seconds(128) > 1.5 * seconds(64)
+
+
 def test_a_convolution_of_ours_stores_its_result_with_the_channels_last() -> None:
     """It reads the caller's image as it lies: nothing copies that, and nothing behind it turns its result."""
     task = network()

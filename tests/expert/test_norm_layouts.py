@@ -103,26 +103,6 @@ def test_a_batch_norm_in_training_turns_its_result_by_tiles():
     torch.testing.assert_close(result, wanted, atol=1e-4, rtol=1e-4)
 
 
-def test_few_short_rows_across_memory_stay_in_registers():
-    """Tiles as narrow as a sector of memory hold rows of 2048 elements, which are read once."""
-    given = "x = torch.randn(n, c, h, h).to(memory_format=torch.channels_last)"
-    source = program("return torch.relu(self.norm1(x))", given, "self.norm1 = nn.BatchNorm2d(c)", "c",
-                     n=10, c=512, h=14)  # fmt: skip
-    task = Task("program", source)
-    text = kernel_file(task, graph_of(task), Recipe(), resolve("H200")).source
-    assert "whole rows in registers" in text
-    assert "_BLOCK_X = 8 " in text
-    space: dict[str, Any] = {}
-    exec(compile(source, "task", "exec"), space)
-    model: nn.Module = space["Model"](20)
-    state = {name: value.clone() for name, value in model.state_dict().items()}
-    x = (normal(3, 20, 9, 7) + 3).to(memory_format=torch.channels_last)
-    with torch.no_grad():
-        wanted = model(x)
-    (result,) = harness.execute(text + RUN, [x], {"arguments": [20], "state": state})
-    torch.testing.assert_close(result, wanted, atol=1e-4, rtol=1e-4)
-
-
 def test_small_norms_stay_one_kernel_less():
     _, text = written("nn.GroupNorm(4, c)", n=2, c=16, h=16, w=16)
     assert "apply_kernel" not in text

@@ -127,9 +127,6 @@ def _ruled(work: Work, target: Target) -> Plan:
         work.single_pass and length > (WHOLE if plan.skips else 4096)
     ):
         plan = _in_mode(work, target, "looped")
-        if not (scans or work.single_pass) and plan.block_x * power_of_two(length) <= RESIDENT:
-            whole = power_of_two(length)  # narrow tiles of few rows: the second pass would wait as long again
-            plan = Plan("resident", plan.block_x, whole, _warps(plan.block_x * whole))
     programs = domain.outer_size.value * -(-domain.kept_size.value // plan.block_x)
     enough = length >= LEAST_SPLIT or (length >= 256 and rows * length >= 2**20)
     twice = plan.mode == "looped" and any(work.is_full(name) for name in work.writes) and work.depth == 1

@@ -56,8 +56,10 @@ def test_nan_may_stand_where_the_exact_run_has_it_and_not_where_it_has_numbers()
     assert elsewhere(candidate, reference, exact).problem
 
 
-def followed(candidate: torch.Tensor, reference: torch.Tensor, exact: torch.Tensor, *, masked: bool) -> str:
-    """The outcome where a program answers so."""
+def followed(
+    candidate: torch.Tensor, reference: torch.Tensor, exact: torch.Tensor, unreached: torch.Tensor | None
+) -> str:
+    """The outcome where a program answers so; ``unreached``: the answer where the NaN has no part in it."""
     reply = SimpleNamespace(outputs=())
     trial: Any = SimpleNamespace(
         policy=TRIAL.policy,
@@ -66,15 +68,19 @@ def followed(candidate: torch.Tensor, reference: torch.Tensor, exact: torch.Tens
         buffers=SimpleNamespace(outputs=lambda: [candidate.clone()]),
     )
     case: Any = SimpleNamespace(outputs=[("0", reference)], golden=[("0", exact)], label="NaN")
-    return _followed(trial, case, forgiven=False, spreads=False, signals=False, masked=masked)
+    masks = None if unreached is None else lambda: [unreached]
+    return _followed(trial, case, forgiven=False, spreads=False, signals=False, unreached=masks)
 
 
 def test_a_tile_of_attention_may_skip_what_is_masked_and_no_more() -> None:
     candidate, reference, exact = causal()
-    whole = candidate.clone()
-    whole[32:] = reference[:32]
-    reference[24:32] = math.nan
-    assert followed(candidate, reference, exact, masked=True) == "kept"
-    for wrong, masked in ((candidate, False), (whole, True)):
+    unreached = candidate.double()
+    reached = candidate.clone()
+    reached[40:48] = reference[:8]
+    other = candidate.clone()
+    other[:32] *= 2
+    reference[:32] = math.nan
+    assert followed(candidate, reference, exact, unreached) == "kept"
+    for wrong, known in ((candidate, None), (reached, unreached), (other, unreached)):
         with pytest.raises(Refused, match="numbers where the reference has NaN"):
-            followed(wrong, reference, exact, masked=masked)
+            followed(wrong, reference, exact, known)

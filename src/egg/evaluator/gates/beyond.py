@@ -8,12 +8,11 @@ and where it has no answer they are not put.
 Which of the two it has is left to it: products in several pieces make NaN of an infinity. What follows such
 a product may be NaN where the reference has a number (the sigmoid of an infinity). A convolution by
 transforms makes NaN of a whole signal that has one: there a NaN may spread over the signal. What lies behind
-a mask of attention is multiplied by zero or skipped, as tiles fall: a few of the NaN that this makes in the
-reference may be numbers. One way in
-which a NaN is lost is the language's own: ``tl.maximum``, ``tl.minimum`` and the reductions by them drop it
-unless they are asked to. In the interpreter these propagate it while this is asked, so that only what a
-file does by itself is judged; on a GPU, where that cannot be had, a lost NaN is a warning in programs that
-have such operations.
+a mask of attention is multiplied by zero or skipped, as tiles fall: where the exact answer is the same
+whatever number lies at the places of the NaN, the candidate may have that number. One way in which a NaN is
+lost is the language's own: ``tl.maximum``, ``tl.minimum`` and the reductions by them drop it unless they are
+asked to. In the interpreter these propagate it while this is asked, so that only what a file does by itself
+is judged; on a GPU, where that cannot be had, a lost NaN is a warning in programs that have such operations.
 """
 
 from __future__ import annotations
@@ -21,6 +20,7 @@ from __future__ import annotations
 import math
 import secrets
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -54,9 +54,12 @@ PRODUCTS = ("mm", "convolution", "dot", "mv", "attention", "einsum", "linear")
 """Of operations that may be computed in several pieces."""
 TRANSFORMS = ("convolution", "fft")
 """Of operations that may be computed by transforms of whole signals."""
-MASKED, BEHIND_MASKS = ("attention",), 0.5
-"""Of operations that may read what is masked, and how many of the reference's NaN may be numbers then: rows
-of one tile beside all that follow."""
+MASKED = ("attention", "softmax")
+"""Of operations that may read what is masked, or skip it."""
+TWO_NUMBERS = (0.5, -1.5)
+"""Put in turn at the places of the NaN: what does not move is not reached from there."""
+NEAR = 0.25
+"""The relative error below which numbers beside a NaN count as the same."""
 UNSAFE = (
     "index",
     "gather",
@@ -122,9 +125,10 @@ def not_numbers(trial: Trial) -> dict[str, str]:
     names = _operations(trial)
     if gpu and any(part in names for part in UNSAFE):
         return {"skipped": "an address may depend on it"}
-    products = any(part in names for part in PRODUCTS)
+    products, masked = (any(part in names for part in parts) for parts in (PRODUCTS, MASKED))
     for name, values in AT_ONCE if trial.settings.domain is Probes.FEW else PROBES:
-        inputs = spiked(trial.reference.draw(), values, secrets.randbits(48))
+        plain, places = trial.reference.draw(), secrets.randbits(48)
+        inputs = spiked(plain, values, places)
         try:
             case = trial.reference.answer(f"{name} at a few places of the inputs", inputs, own=False)
         except (TaskError, MachineError) as error:
@@ -136,31 +140,69 @@ def not_numbers(trial: Trial) -> dict[str, str]:
             forgiven=gpu and any(part in names for part in EXTREMES),
             spreads=products and math.inf in values,
             signals=any(part in names for part in TRANSFORMS),
-            masked=any(part in names for part in MASKED),
+            unreached=partial(_unreached, trial, case, plain, len(values), places) if masked else None,
         )
     if trial.reference.moving:
         trial.connection.restore_weights()  # both sides hold NaN in buffers that forward moves
     return outcomes
 
 
-def _followed(trial: Trial, case: Case, *, forgiven: bool, spreads: bool, signals: bool, masked: bool) -> str:
+def _unreached(
+    trial: Trial, case: Case, plain: list[Any], count: int, places: int
+) -> list[torch.Tensor | None]:
+    """The exact outputs with finite numbers at the places of the NaN, where they do not depend on those
+    numbers, and NaN elsewhere; ``None`` for what cannot be compared."""
+    answers: list[list[tuple[str, Any]]] = []
+    for number in TWO_NUMBERS:
+        inputs = spiked(plain, (number,) * count, places)
+        try:
+            answers.append(trial.reference.answer(case.label, inputs, own=False, seed=case.seed).golden)
+        except (TaskError, MachineError):
+            return [None] * len(case.golden)
+    return [
+        torch.where(one == other, one, math.nan)
+        if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor) and one.shape == other.shape
+        else None
+        for (_, one), (_, other) in zip(*answers, strict=True)
+    ]
+
+
+def _skipped(got: torch.Tensor, expected: torch.Tensor, unreached: torch.Tensor | None) -> None:
+    """Put the reference's NaN where the candidate has the number of an answer that it does not reach."""
+    if unreached is None or unreached.shape != got.shape:
+        return
+    there = finite(got) & ~finite(expected) & finite(unreached)
+    error = (got[there].double() - unreached[there].double()).norm()
+    if error <= NEAR * unreached[there].double().norm():
+        got.copy_(torch.where(there, expected, got))
+
+
+def _followed(
+    trial: Trial,
+    case: Case,
+    *,
+    forgiven: bool,
+    spreads: bool,
+    signals: bool,
+    unreached: Callable[[], list[torch.Tensor | None]] | None,
+) -> str:
     """What became of the values: a lost NaN is ``forgiven``, a NaN ``spreads`` that was an infinity, or all
-    over a signal (``signals``), or comes from behind a mask (``masked``)."""
+    over a signal (``signals``), or need not come from behind a mask (``unreached``)."""
     reply = trial.attempt(case, Options(propagate=True, native=True))
     if reply is None:
         return "raises"
     trial.checks.check_form(case, reply.outputs)
-    for (path, expected), (_, golden), got in zip(
-        case.outputs, case.golden, trial.buffers.outputs(), strict=True
+    for position, ((path, expected), (_, golden), got) in enumerate(
+        zip(case.outputs, case.golden, trial.buffers.outputs(), strict=True)
     ):
         if not isinstance(expected, torch.Tensor) or got is None or not expected.is_floating_point():
             continue  # an integer that stands for a NaN is a matter of order, which the language leaves open
         if expected.dtype in EIGHT_BITS:
             _unsaturate(got, expected)
         lost = _lost(got, expected, golden)
-        if masked and lost <= BEHIND_MASKS * int((~finite(expected)).sum()):
-            got.copy_(torch.where(finite(expected), got, expected))
-            lost = 0
+        if lost and unreached is not None:
+            _skipped(got, expected, unreached()[position])
+            lost = _lost(got, expected, golden)
         if lost and forgiven:
             trial.warnings.append(f"{case.label}: {lost} elements of output {path} became numbers")
             return "lost in an extreme"
@@ -175,7 +217,7 @@ def _followed(trial: Trial, case: Case, *, forgiven: bool, spreads: bool, signal
         if signals:
             _gather(got, expected)
         error = _elsewhere(trial, got, expected, golden, spreads=spreads)
-        if not error.passed and not (error.relative < 0.25 and not error.problem):
+        if not error.passed and not (error.relative < NEAR and not error.problem):
             raise Refused(
                 "correctness.not_a_number",
                 f"{case.label}, output {path}: {error.problem or 'other values'} where the reference has "

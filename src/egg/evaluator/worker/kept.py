@@ -133,10 +133,11 @@ class Kept:
         found = {}
         for at, held in _memories(spared):
             other, row = self.other.get(at), held.row
-            known = other is not None and _alike(row, other)
-            marks = row != other if known else torch.ones_like(row, dtype=torch.bool)
-            if known and not self.rewound and at in self.noted and _alike(row, self.noted[at]):
-                marks = marks & ~_counters(self.noted[at], other, row)
+            marks = torch.ones_like(row, dtype=torch.bool)
+            if other is not None and _alike(row, other):
+                marks = row != other
+                if not self.rewound and at in self.noted and _alike(row, self.noted[at]):
+                    marks = marks & ~_counters(self.noted[at], other, row)
             found[at] = (row, marks if held.free is None else marks & held.free)
         return found
 

@@ -149,8 +149,11 @@ def _tensors(value: Any) -> Iterator[torch.Tensor]:
     """By the built-in classes' own methods: those of a class that derives from one are the file's."""
     if isinstance(value, torch.Tensor):
         yield value
-    elif isinstance(value, list | tuple):
-        for item in (list if isinstance(value, list) else tuple).__iter__(value):
+    elif isinstance(value, list):
+        for item in list.__iter__(value):
+            yield from _tensors(item)
+    elif isinstance(value, tuple):
+        for item in tuple.__iter__(value):
             yield from _tensors(item)
     elif isinstance(value, dict):
         for item in dict.values(value):

@@ -45,7 +45,7 @@ def left_otherwise(other: Beside, before: Before) -> str:
         if same_values(ours[name], before.ours[name]):
             if not same_values(theirs[name], before.theirs[name]):
                 return f"the call moves {name}"
-        elif not arrived(theirs[name], ours[name], before.ours[name]):
+        elif not arrived(theirs[name], ours[name], before.ours[name], singly=False):
             return f"the call does not leave in {name} what Model's leaves there"
     return ""
 

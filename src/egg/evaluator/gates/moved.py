@@ -9,23 +9,39 @@ from egg.evaluator.reference.answers import same_values
 COUNTER = "num_batches_tracked"
 """Only read by a norm whose momentum is ``None``; then the statistics are other ones too."""
 MOVE, SIZE, SIZE_OF_HALF = 1e-3, 1e-5, {torch.float16: 2e-3, torch.bfloat16: 1.6e-2}
-"""What may be off: of the largest move, and of the largest element."""
+"""What may be off: of the largest move, and of the largest element; of its own move and size besides."""
 OWN_ERRORS = 4.0
-"""How many times the reference's own error a buffer may be off by."""
+"""How many times the reference's own largest error a buffer may be off by."""
+OWN_ERRORS_EACH = 32.0
+"""How many times the reference's own error of an element that element may be off by."""
+LEAST = 1e-30
+"""Smaller numbers may be flushed to zero."""
 
 
 def arrived(
-    theirs: torch.Tensor, ours: torch.Tensor, before: torch.Tensor, *, own_error: float = 0.0
+    theirs: torch.Tensor,
+    ours: torch.Tensor,
+    before: torch.Tensor,
+    *,
+    errors: torch.Tensor | None = None,
+    singly: bool = True,
 ) -> bool:
-    """Whether every element is where the reference leaves it: off by a thousandth of the largest move at
-    most, by the rounding of the largest element, and by some of the reference's own errors.
+    """Whether every element is where the reference leaves it.
 
-    What the reference leaves infinite or NaN must be that, and allows the finite elements nothing.
+    It may be off by a thousandth of the largest move at most, by the rounding of the largest element, and by
+    some of the reference's largest error. That alone would leave room for channels that are small beside
+    others, so an element is held to its own move, size and error as well: ``errors``, where the reference's
+    were measured (``singly``: not where they cannot be). What the reference leaves infinite or NaN must be
+    that, and allows the finite elements nothing.
     """
     if not ours.is_floating_point() or not ours.numel():
         return same_values(theirs, ours)
     wide, own, old = theirs.double(), ours.double(), before.double()
-    move, size = (float(t.nan_to_num(0.0, 0.0, 0.0).abs().max()) for t in (own - old, own))
-    allowed = MOVE * move + SIZE_OF_HALF.get(ours.dtype, SIZE) * size + OWN_ERRORS * own_error
+    own_error = torch.zeros_like(own) if errors is None else errors.to(own)
+    moves, sizes = (t.nan_to_num(0.0, 0.0, 0.0).abs() for t in (own - old, own))
+    rounding = SIZE_OF_HALF.get(ours.dtype, SIZE)
+    whole = MOVE * moves.max() + rounding * sizes.max() + OWN_ERRORS * own_error.max()
+    each = MOVE * moves + rounding * sizes + OWN_ERRORS_EACH * own_error + LEAST
+    allowed = torch.minimum(whole, each) if singly else whole
     near = own.isfinite() & ((wide - own).abs() <= allowed)
     return bool((near | (wide == own) | (wide.isnan() & own.isnan())).all())

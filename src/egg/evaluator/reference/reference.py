@@ -220,29 +220,9 @@ class Reference:
             coarsest = coarsest_rounding(case.inputs, self.module, case.outputs)
             inputs = perturb(module, inputs, (self.module, case.inputs), sign, lot, coarsest)
             with Rounded(unit_of(case.inputs, self.module), sign, lot, whole=whole):
-                return self._measured(module, inputs, case.yardstick, case.draws, case.seed)
+                return self.measured(module, inputs, case.yardstick, case.draws, case.seed)
 
         return outputs_of(self._with_room(forward))
-
-    def left_errors(self, calls: int) -> dict[str, float]:
-        """How far from exact the buffers are that so many calls leave, from the state that the module has.
-
-        The largest finite distance of each one from what the yardstick's run leaves there: an element that
-        overflows says nothing of the others. Nothing where forward draws random numbers or there is no such
-        run. The module keeps what these calls leave.
-        """
-        if self.stochastic or self.yardstick is Yardstick.ITSELF:
-            return {}
-        exact, _ = converted(self.module, [], self.yardstick)
-        for seed in range(calls):
-            inputs = self.draw()
-            _, wide = converted(nn.Module(), inputs, self.yardstick)
-            self._measured(exact, wide, self.yardstick, None, seed)
-            self.run(inputs, seed)
-        left, own = exact.state_dict(), self.module.state_dict()
-        moved = (name for name in self.moving if own[name].numel())
-        distances = {name: left[name].double() - own[name].double() for name in moved}
-        return {name: float(d.nan_to_num(0.0, 0.0, 0.0).abs().max()) for name, d in distances.items()}
 
     def beside(self) -> Reference:
         """The same module for questions of another form: what they lack is lacking there only."""
@@ -406,13 +386,14 @@ class Reference:
 
         def forward() -> Any:
             module, wide = converted(self.module, inputs, yardstick)
-            return self._measured(module, wide, yardstick, draws, seed)
+            return self.measured(module, wide, yardstick, draws, seed)
 
         return outputs_of(self._with_room(forward))
 
-    def _measured(
+    def measured(
         self, module: nn.Module, inputs: list[Any], yardstick: Yardstick, draws: Draws | None, seed: int
     ) -> Any:
+        """One forward of a converted ``module``, as the yardstick runs it."""
         torch.manual_seed(seed)
         precision = self.precision if yardstick is Yardstick.ITSELF else Precision.FP32
         with precision_scope(precision), scope(yardstick, draws), in_range():

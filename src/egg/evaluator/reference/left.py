@@ -1,0 +1,66 @@
+"""How far from exact is what forward leaves behind: buffers that move, attributes that callers read.
+
+A statistic of one channel may come of a sum that cancels (a mean of nearly zero), and every implementation is
+as wrong there as the reference is. So each element is measured by itself, beside the same calls of an exacter
+run (:mod:`egg.evaluator.reference.yardstick`); where there is none (random draws, a dtype fixed in code) by
+how far the element follows one rounding of inputs and operations. The largest distance behind any of the
+calls counts: at one of them the reference may be exact by luck.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from egg.evaluator.reference.reference import Reference
+from egg.evaluator.reference.yardstick import Rounded, Yardstick, converted, perturb, unit_of
+
+MOST = 16
+"""Calls that are repeated; errors of more calls are as many times larger at most."""
+Left = Mapping[str, Any]
+"""What a module holds, by name: tensors and numbers."""
+
+
+def own_errors(
+    reference: Reference, calls: int, left: Callable[[nn.Module], Left]
+) -> dict[str, torch.Tensor]:
+    """The distance of every element of what ``left`` finds, after so many calls from the state that is there.
+
+    The reference's module keeps what these calls leave.
+    """
+    exact = not reference.stochastic and reference.yardstick is not Yardstick.ITSELF
+    by = reference.yardstick if exact else Yardstick.ITSELF
+    twin, _ = converted(reference.module, [], by)
+    found: dict[str, torch.Tensor] = {}
+    for seed in range(min(calls, MOST)):
+        inputs = reference.draw()
+        _, wide = converted(nn.Module(), inputs, by)
+        if exact:
+            reference.measured(twin, wide, by, None, seed)
+        else:
+            wide = perturb(nn.Module(), wide, (nn.Module(), inputs), 1.0, seed)
+            with Rounded(unit_of(inputs, reference.module), 1.0, seed):
+                reference.measured(twin, wide, by, None, seed)
+        reference.run(inputs, seed)
+        for name, away in _apart(left(twin), left(reference.module)).items():
+            before = found.get(name)
+            found[name] = (
+                away if before is None or before.shape != away.shape else torch.maximum(before, away)
+            )
+    return {name: away * max(1.0, calls / MOST) for name, away in found.items()}
+
+
+def _apart(one: Left, other: Left) -> dict[str, torch.Tensor]:
+    """The finite distances: an element that overflows says nothing of the others."""
+    found = {}
+    for name, value in other.items():
+        wide = one.get(name)
+        if value is None or wide is None:
+            continue
+        a, b = torch.as_tensor(wide), torch.as_tensor(value)
+        if a.shape == b.shape and not b.is_complex():
+            found[name] = (a.double() - b.double()).nan_to_num(0.0, 0.0, 0.0).abs()
+    return found

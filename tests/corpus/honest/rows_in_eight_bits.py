@@ -1,6 +1,6 @@
-"""Each row to e4m3 with a scale of its own, as an honest author writes it.
+"""Rows of every scale, in eight bits.
 
-task: rows_in_eight_bits
+task: gated_rows_in_eight_bits
 needs: cpu
 """
 
@@ -11,20 +11,21 @@ import triton.language as tl
 
 
 @triton.jit
-def quantize(x_ptr, q_ptr, scale_ptr, columns, BLOCK: tl.constexpr):
-    row = tl.program_id(0).to(tl.int64)
-    at = tl.arange(0, BLOCK)
-    x = tl.load(x_ptr + row * columns + at, mask=at < columns, other=0.0)
-    scale = tl.maximum(tl.max(tl.abs(x)), 1e-12) / 448.0
-    tl.store(q_ptr + row * columns + at, (x / scale).to(tl.float8e4nv), mask=at < columns)
-    tl.store(scale_ptr + row, scale)
+def gated(x, g, y, R, C, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    r, c = tl.arange(0, ROWS), tl.arange(0, COLUMNS)
+    inside = (r[:, None] < R) & (c[None, :] < C)
+    v = tl.load(x + r[:, None] * C + c[None, :], mask=inside, other=0.0).to(tl.float32)
+    gate = 1.0 / (1.0 + tl.exp(-tl.load(g + r, mask=r < R, other=0.0).to(tl.float32)))
+    out = v * gate[:, None]
+    tl.store(y + r[:, None] * C + c[None, :], out.to(y.dtype.element_ty), mask=inside)
 
 
 class ModelNew(nn.Module):
-    def forward(self, x):
-        rows, columns = x.shape
-        x = x.contiguous()
-        q = torch.empty_like(x, dtype=torch.float8_e4m3fn)
-        scale = torch.empty((rows, 1), dtype=x.dtype, device=x.device)
-        quantize[(rows,)](x, q, scale, columns, BLOCK=triton.next_power_of_2(columns))
-        return q, scale
+    def forward(self, x, g):
+        assert x.dim() == 2
+        assert x.dtype == torch.float32
+        x, g = x.contiguous(), g.contiguous()
+        y = torch.empty_like(x, dtype=torch.float8_e4m3fn)
+        sizes = {"ROWS": triton.next_power_of_2(x.shape[0]), "COLUMNS": triton.next_power_of_2(x.shape[1])}
+        gated[(1,)](x, g, y, *x.shape, **sizes)
+        return y

@@ -4,7 +4,7 @@ A limit for a whole output follows its large elements. Below them all others cou
 themselves that no rounding explains: the small probabilities of a softmax by a hundredth, columns in 16 bits
 beside a few in other units. So elements are put into bands of magnitude, two powers of two wide, and in each
 the rms error is held to the largest of (in fp32; the numbers in brackets where one rounding dominates any
-order of summation: 16 bits, TF32)
+order of summation: 16 bits, TF32; in 8 bits 4 u of the band, which is two steps of the type)
 
 * 32 [8] times the reference's own there: results that cancel are as wrong in the reference,
 * 64 u [16 u] of the band, which covers an exponential by powers of two,
@@ -54,9 +54,9 @@ class Limits:
     """Roundings of the upper quartile of all elements but zeros."""
 
 
-FINE, COARSE = Limits(32.0, 64.0, 32.0), Limits(8.0, 16.0, 1.0)
-"""In fp32, and where one rounding dominates any order of summation."""
-FINE_EACH, COARSE_EACH = Limits(32.0, 256.0), Limits(8.0, 16.0)
+FINE, COARSE, EIGHT = Limits(32.0, 64.0, 32.0), Limits(8.0, 16.0, 1.0), Limits(8.0, 4.0, 1.0)
+"""In fp32, where one rounding dominates any order of summation, and in 8 bits: one step is two roundings."""
+FINE_EACH, COARSE_EACH, EIGHT_EACH = Limits(32.0, 256.0), Limits(8.0, 16.0), Limits(8.0, 4.0)
 """The same for a single element, of which the reference may be exact by luck."""
 
 
@@ -135,11 +135,14 @@ def worst(
     return found
 
 
-def of_few(three: Sequence[torch.Tensor], roundoff: float, moved: Sequence[float], limits: Limits) -> Band:
+def of_few(
+    three: Sequence[torch.Tensor], roundoff: float, moved: Sequence[float], limits: Limits, step: float = 0.0
+) -> Band:
     """The element that is furthest off, each measured by itself: a penalty beside an energy.
 
     ``moved``: how far each element of the exact result moves when all is off by one rounding. As many times
     that is allowed as roundings of the element itself, since a sum that cancels rounds by its terms.
+    ``step``: what is allowed to every element.
     """
     c, r, g = (t.reshape(-1).double() for t in three)
     size, ours, theirs = g.abs(), (r - g).abs(), (c - g).abs()
@@ -148,7 +151,7 @@ def of_few(three: Sequence[torch.Tensor], roundoff: float, moved: Sequence[float
     usable = torch.isfinite(theirs) & torch.isfinite(ours) & (size > LEAST)
     if not bool(usable.any()):
         return NOWHERE
-    ratios = torch.where(usable, theirs / allowed.clamp_min(1e-300), 0.0)
+    ratios = torch.where(usable, theirs / allowed.clamp_min(max(step, 1e-300)), 0.0)
     at = int(torch.where(usable, ratios, -1.0).argmax())
     scale = float(size[at])
     return Band(float(ratios[at]), scale, float(theirs[at]) / scale, float(ours[at]) / scale)

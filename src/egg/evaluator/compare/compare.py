@@ -270,7 +270,7 @@ def compare(
     if slices.spread(sizes, quartile) and not norms.nonfinite:
         off = max(off, slices.lost(three, quartile, own))
     band = NOWHERE
-    if banded and reference.dtype not in EIGHT_BITS and not norms.nonfinite:
+    if banded and not norms.nonfinite:
         band = _by_size(three, floor, moved, 4.0 * usual.max * rms)
     lost = norms.nonfinite
     problem = f"{lost} elements are NaN or Inf where they must not be" if lost else ""
@@ -297,14 +297,15 @@ def compare(
 
 def _by_size(three: sums.Three, floor: Floor, moved: Moved, absolute: float) -> Band:
     """The worst of elements of one magnitude and slices of one scale; of few elements, of each alone."""
-    fine = floor.roundoff <= ROUNDOFF[torch.float32]
+    size = 0 if floor.roundoff <= ROUNDOFF[torch.float32] else 2 if floor.step else 1
     if 1 < three[2].numel() <= bands.FEW:
-        return bands.of_few(three, floor.roundoff, moved.each, bands.FINE_EACH if fine else bands.COARSE_EACH)
+        each = (bands.FINE_EACH, bands.COARSE_EACH, bands.EIGHT_EACH)[size]
+        return bands.of_few(three, floor.roundoff, moved.each, each, floor.step)
     widened = moved.times(CONDITIONING)
-    limits = bands.FINE if fine else bands.COARSE
-    found = bands.worst(three, floor.roundoff, widened.bands, absolute, limits)
-    pools = scales.FINE if fine else scales.COARSE
-    other = scales.worst(three, floor.roundoff, widened.scales, absolute, pools)
+    limits = (bands.FINE, bands.COARSE, bands.EIGHT)[size]
+    found = bands.worst(three, floor.roundoff, widened.bands, max(absolute, floor.step), limits)
+    pools = (scales.FINE, scales.COARSE, scales.EIGHT)[size]
+    other = scales.worst(three, floor.roundoff, widened.scales, absolute, pools, floor.step)
     return max(found, other, key=lambda band: band.ratio)
 
 

@@ -6,30 +6,35 @@ elements (:mod:`~egg.evaluator.compare.bands`) do not show it: they must allow w
 rounds, since one small element may come of a large sum that cancels. A whole slice rarely does, and then the
 reference is as wrong in it.
 
-So the output is cut along every dimension, and by its leading ones together (each row of each batch). Slices
-are pooled by the rms of their elements, in bands two powers of two wide, and the rms error of a pool is held
-to the largest of: some times the reference's own in the pool, some roundings of the pool's rms, twice how far
-the exact result moves there. Pools, not single slices: over many the luck of the reference in one evens out,
-and one slice in a thousand that is lost still shows. No share of the rest of the output is allowed.
+So the output is cut along every dimension, and by its leading ones together (each row of each batch); of all
+other sets of dimensions (each channel of each sample, in channels-last order) two are drawn at every
+comparison. Slices are pooled by the rms of their elements, in bands two powers of two wide, and the rms error
+of a pool is held to the largest of: some times the reference's own in the pool, some roundings of the pool's
+rms, twice how far the exact result moves there. Pools, not single slices: over many the luck of the reference
+in one evens out, and one slice in a thousand that is lost still shows. No share of the rest of the output is
+allowed.
 """
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from itertools import combinations
 from math import prod
 
 import torch
 
 from egg.evaluator.compare.bands import BANDS, NOWHERE, Band, Limits, places, sums
 
-FINE, COARSE = Limits(32.0, 256.0), Limits(8.0, 8.0)
-"""In fp32, and where one rounding dominates any order of summation."""
+FINE, COARSE, EIGHT = Limits(32.0, 256.0), Limits(8.0, 8.0), Limits(8.0, 4.0)
+"""In fp32, where one rounding dominates any order of summation, and in 8 bits: one step is two roundings."""
 FEWEST_IN_SLICE, FEWEST_IN_POOL = 8, 32
 """Elements, in a pool other than zero: of fewer nothing is concluded. A row of which a ReLU left one small
 element has no scale: the reference may have lost that one to zero, where its error is only the element."""
 MOST_SLICES, MOST_IN_SLICE = 256, 256
 """Of a large output, drawn by lot at every comparison."""
+OTHER_CUTS = 2
+"""Sets of dimensions beside the usual ones, drawn by lot at every comparison."""
 
 Pool = tuple[tuple[int, ...], int]
 """The dimensions that number the slices, and the band of the slices' rms."""
@@ -41,13 +46,15 @@ def worst(
     moved: Mapping[Pool, float],
     absolute: float = 0.0,
     limits: Limits = FINE,
+    step: float = 0.0,
 ) -> Band:
     """Of the candidate, the reference and the exact result: the pool that is furthest off.
 
-    ``moved``: for each pool what conditioning allows; ``absolute``: what is allowed everywhere.
+    ``moved``: for each pool what conditioning allows; ``absolute``: what is allowed everywhere; ``step``: the
+    distance of the type's smallest numbers, where it is not that of the tensors' own.
     """
-    found, step = NOWHERE, torch.finfo(three[1].dtype).smallest_normal * roundoff
-    for kept in _cuts(three[2].shape):
+    found, step = NOWHERE, step or torch.finfo(three[1].dtype).smallest_normal * roundoff
+    for kept in (*usual_cuts(three[2].shape), *_drawn(other_cuts(three[2].shape))):
         c, r, g = _slices(three, kept)
         usable = torch.isfinite(c) & torch.isfinite(r) & torch.isfinite(g)
         g = torch.where(usable, g, 0.0)
@@ -67,7 +74,8 @@ def worst(
 def rms_by_pool(moves: Sequence[torch.Tensor], linear: Callable[..., torch.Tensor]) -> dict[Pool, float]:
     """The rms of ``linear(*moves)`` in each pool of the first of them, the exact result."""
     found: dict[Pool, float] = {}
-    for kept in _cuts(moves[0].shape):
+    shape = moves[0].shape
+    for kept in (*usual_cuts(shape), *other_cuts(shape)):
         drawn = _slices(moves, kept)
         exact = torch.where(torch.isfinite(drawn[0]), drawn[0], 0.0)
         counts, (means,) = _pooled(exact, (linear(*drawn),))
@@ -85,13 +93,27 @@ def _pooled(exact: torch.Tensor, values: Sequence[torch.Tensor]) -> tuple[list[f
     return counted, found
 
 
-def _cuts(shape: torch.Size) -> Iterator[tuple[int, ...]]:
+def usual_cuts(shape: torch.Size) -> list[tuple[int, ...]]:
     """The dimensions that number slices: each alone, and the leading ones."""
     dims = range(len(shape))
-    for kept in (*((dim,) for dim in dims), *(tuple(dims[:n]) for n in dims[2:])):
-        count = prod(shape[dim] for dim in kept)
-        if count > 1 and prod(shape) >= FEWEST_IN_SLICE * count:
-            yield kept
+    found = (*((dim,) for dim in dims), *(tuple(dims[:n]) for n in dims[2:]))
+    return [kept for kept in found if _has_slices(shape, kept)]
+
+
+def other_cuts(shape: torch.Size) -> list[tuple[int, ...]]:
+    """All other sets of dimensions that leave slices."""
+    dims = range(len(shape))
+    found = (kept for n in dims[2:] for kept in combinations(dims, n) if kept != tuple(dims[:n]))
+    return [kept for kept in found if _has_slices(shape, kept)]
+
+
+def _has_slices(shape: torch.Size, kept: tuple[int, ...]) -> bool:
+    count = prod(shape[dim] for dim in kept)
+    return count > 1 and prod(shape) >= FEWEST_IN_SLICE * count
+
+
+def _drawn(cuts: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
+    return secrets.SystemRandom().sample(cuts, min(OTHER_CUTS, len(cuts)))
 
 
 def _slices(tensors: Sequence[torch.Tensor], kept: tuple[int, ...]) -> list[torch.Tensor]:

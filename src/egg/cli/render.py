@@ -259,6 +259,8 @@ def _verified(verified: Verified | None) -> list[tuple[str, str]]:
     if verified is None:
         return []
     found = [("domain", clean(verified.words.partition(". ")[0]))]
+    if verified.own_size:
+        found.append(("at the task's own size", clean(verified.own_size)))
     for outcome, label in (("right", "right too"), ("raised", "raises at"), ("skipped", "not tried")):
         calls = [call.what for call in verified.tried if call.outcome == outcome]
         if calls:

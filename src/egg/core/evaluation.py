@@ -228,6 +228,10 @@ class Verified:
     """What becomes of gradients under grad mode, in words."""
     words: str = ""
     """All of it in one sentence for a person."""
+    own_size: str = ""
+    """Without a GPU, how much was run at the task's own size: ``whole``, ``as interpreted``, ``in part``, or
+    ``not run:`` and why; then the verdict promises nothing there. Empty on a GPU, at level quick, and in
+    older results."""
 
 
 @dataclass(frozen=True)

@@ -83,12 +83,12 @@ def _examined(trial: Trial, configure: Configure) -> None:
             raise
         names = trial.connection.request(configure).names
         raise Refused(
-            fault.reason, f"with {_listed(names)}: {fault.evidence}", WRONG, facts=fault.facts
+            fault.reason, f"with {listed(names)}: {fault.evidence}", WRONG, facts=fault.facts
         ) from fault
     except Refused as wrong:
         names = trial.connection.request(configure).names
         raise Refused(
-            "correctness.configuration", f"with {_listed(names)}: {wrong.evidence}", WRONG, facts=wrong.facts
+            "correctness.configuration", f"with {listed(names)}: {wrong.evidence}", WRONG, facts=wrong.facts
         ) from None
 
 
@@ -115,7 +115,7 @@ def _right_at(trial: Trial, configure: Configure, claims: Claims, change: Change
     if outcome.answer is Answer.WRONG or (outcome.answer is Answer.RAISED and claimed):
         alive = trial.connection.process.alive
         names = trial.connection.request(configure).names if alive else {}
-        where = f"{claims.describe(change)}, with {_listed(names) or _words(configure)}"
+        where = f"{claims.describe(change)}, with {listed(names) or _words(configure)}"
         raise Refused("correctness.configuration", f"{where}: {outcome.evidence}"[:900], WRONG)
 
 
@@ -128,5 +128,5 @@ def _words(configure: Configure) -> str:
     return f"configuration {configure.place + 1} of the autotuner"
 
 
-def _listed(names: Mapping[str, str]) -> str:
+def listed(names: Mapping[str, str]) -> str:
     return "; ".join(f"{kernel} configured as {config}" for kernel, config in names.items())[:400]

@@ -32,7 +32,7 @@ from egg.evaluator.gates.gradients import Gradient
 from egg.evaluator.reference.probes import Change, Given
 from egg.evaluator.trial.levels import Probes
 from egg.evaluator.trial.refused import Refused
-from egg.evaluator.trial.trial import Notes, Trial
+from egg.evaluator.trial.trial import NOT_RUN, Notes, Trial
 
 MOST_SECONDS = 60.0
 """After which nothing more is tried."""
@@ -339,7 +339,9 @@ class Probing:
             Tried(what, Answer.SKIPPED.value, None, why) for what, why in self.trial.unasked.items()
         ]
         literal = None if domain is None else domain.literal()
-        return Verified(literal, tuple(self.tried), found.value, self.words(found, domain))
+        return Verified(
+            literal, tuple(self.tried), found.value, self.words(found, domain), self.trial.own_size
+        )
 
     def words(self, found: Gradient, domain: Domain | None) -> str:
         """One sentence: what is claimed, what was right, what raises, what could not be tried."""
@@ -349,6 +351,10 @@ class Probing:
             if calls:
                 shown = "; ".join(calls[:6]) + (f" and {len(calls) - 6} more" if len(calls) > 6 else "")
                 sentences.append(f"{verb} {shown}")
+        if self.trial.own_size.startswith(NOT_RUN):
+            sentences.append(f"not run at the task's own size: {self.trial.own_size.removeprefix(NOT_RUN)}")
+        elif self.trial.own_size:
+            sentences.append(f"run at the task's own size: {self.trial.own_size}")
         if self.weights_words:
             sentences.append(self.weights_words)
         if found is not Gradient.UNKNOWN:

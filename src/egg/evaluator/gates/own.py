@@ -12,6 +12,12 @@ and strides, memory of its own, settings, whose work it is), and the same instan
 (:mod:`egg.evaluator.gates.repeated`). Then its host code runs many times while its kernels do nothing, which
 takes no time to interpret: a file that counts its calls, and leaves the work to a library from some call on,
 shows it there. What was not run is listed in the verdict.
+
+One rule decides what becomes of a call that does not come to an end there. A fault that the file brings about
+at this size alone is refused: what cannot be interpreted in a branch that only this size takes, memory that
+only the file asks for. Where the task is large for this machine, by the reference's own operations and bytes
+or by the time that interpreting takes, the verdict says that it was not run at its own size, and promises
+nothing there.
 """
 
 from __future__ import annotations
@@ -26,33 +32,47 @@ import torch
 from egg.core.errors import TaskError
 from egg.evaluator.compare.compare import compare
 from egg.evaluator.gates import build, provenance, remembered, repeated
+from egg.evaluator.gates.own_ways import Ways
 from egg.evaluator.gates.unusual import tables
 from egg.evaluator.process.handle import Fault
+from egg.evaluator.process.sandbox import limits_for
 from egg.evaluator.reference.case import Case
 from egg.evaluator.reference.reference import Reference
 from egg.evaluator.task.program import Program
 from egg.evaluator.task.rare import rare_integers
-from egg.evaluator.task.rescale import cost_of
+from egg.evaluator.task.rescale import Cost, cost_of
 from egg.evaluator.task.unusual import constants
 from egg.evaluator.transport import protocol
 from egg.evaluator.trial.refused import Refused
-from egg.evaluator.trial.trial import Notes, Trial
+from egg.evaluator.trial.trial import NOT_RUN, Notes, Trial
 
 MOST_BYTES = 640 << 20
 """Of inputs, parameters and outputs."""
-MOST_FLOPS = 2e10
+MOST_FLOPS = 2e11
 MOST_ELEMENTS = 600_000_000
 """That the reference makes or reads; with the flops, seconds of one CPU core in fp64."""
 SECONDS = 90.0
 MOST_COMPARED, MANY = 2_000_000, 100_000
 """Elements that are compared first."""
-NO_VERDICT = ("limits.timeout", "limits.memory", "kernel.unsupported")
-NOT_RUN, NO_TIME = "not run: ", "it took too long, or could not be interpreted whole"
+REPEATED_FLOPS = 2e10
+"""Up to so many the call is repeated."""
+HALF_FLOPS = 2e10
+"""The same in 16 bits, which CPUs compute slowly."""
+ROOM = 8
+"""How many times the bytes that the reference reads and makes a file may take."""
+NO_VERDICT = ("limits.timeout", "limits.memory")
+NO_TIME = "it took too long, or could not be interpreted whole"
 FURTHER, BRIEFLY = 3, 0.6
 """Further calls, and the part of the seconds of the first that one in which fewer programs run takes."""
+CONFIGURED_SECONDS = 20.0
+"""For other configurations of autotuners."""
 FEWEST_IDLE, MOST_IDLE, IDLE_SECONDS = 12, 48, 4.0
 """Calls without own kernels, and the seconds for them."""
 BRANCH = "the answer must be right at the task's own size, in every program of its grid"
+LIMITED = (
+    "take the memory that the task needs: at its own size the reference, its inputs and its outputs take a "
+    "fraction of what this file asks for"
+)
 
 
 class _NotRun(Exception):
@@ -63,10 +83,11 @@ def run(trial: Trial) -> Notes:
     offline = trial.offline
     assert offline is not None
     if not offline.changes:
-        return {"own_size": "as interpreted"}
-    too_much = _too_much(trial)
-    if too_much:
-        return _listed(trial, {"own_size": f"not run: {too_much}"})
+        trial.own_size = "as interpreted"
+        return {"own_size": trial.own_size}
+    cost = _cost(trial)
+    if isinstance(cost, str):
+        return _listed(trial, {"own_size": f"{NOT_RUN}{cost}"})
     program = Program.load(offline.full.task)
     settings = replace(trial.settings, input_sets=2)
     try:
@@ -77,7 +98,7 @@ def run(trial: Trial) -> Notes:
         )  # fmt: skip
         steady = trial.watch is not None and trial.watch.steady
         try:
-            notes = _Own(other, steady).examined()
+            notes = _Own(other, steady, cost).examined()
             return _listed(trial, notes)
         finally:
             other.offline = None
@@ -92,11 +113,16 @@ def _listed(trial: Trial, notes: Notes) -> Notes:
     left = notes.get("not_asked", ())
     if size.startswith(NOT_RUN):
         left, why = ("the task's own size",), size.removeprefix(NOT_RUN)
+        trial.warnings.append(
+            f"not run at the task's own size ({why}): the verdict holds for {trial.sizes()}"
+        )
+    trial.own_size = size
     trial.unasked |= dict.fromkeys(left, why)
     return notes
 
 
-def _too_much(trial: Trial) -> str:
+def _cost(trial: Trial) -> Cost | str:
+    """Of the reference at the task's own size; why it is too much, where it is."""
     assert trial.offline is not None
     try:
         cost = cost_of(trial.offline.full.task)
@@ -104,9 +130,10 @@ def _too_much(trial: Trial) -> str:
         return f"its cost is not known: {error.message}"[:200]
     if cost.least_bytes > MOST_BYTES:
         return f"{cost.least_bytes >> 20} MiB of tensors"
-    if cost.flops > MOST_FLOPS or cost.elements > MOST_ELEMENTS:
+    half = any(t.dtype in (torch.float16, torch.bfloat16) for t in trial.reference.sample.tensors)
+    if cost.flops > (HALF_FLOPS if half else MOST_FLOPS) or cost.elements > MOST_ELEMENTS:
         return f"{cost.flops:.1e} operations on {cost.elements:.1e} elements"
-    return ""
+    return cost
 
 
 @dataclass
@@ -116,6 +143,7 @@ class _Own:
     trial: Trial
     steady: bool
     """Whether a warm call launches own kernels at the size that was interpreted."""
+    cost: Cost
     brief: bool = False
     """Whether further launches run fewer programs: there is no time for all."""
     launched: dict[str, int] = field(default_factory=dict)
@@ -125,7 +153,7 @@ class _Own:
     def examined(self) -> Notes:
         trial = self.trial
         if len(trial.buffers.sets) < 2:
-            return {"own_size": "not run: there is no memory for it"}
+            return {"own_size": f"{NOT_RUN}there is no memory for it"}
         try:
             build.run(trial)
             began = time.perf_counter()
@@ -136,10 +164,10 @@ class _Own:
             self.brief = not reply.whole or FURTHER * each > trial.settings.own_seconds
             left = self._again(case, BRIEFLY * each if self.brief else each)
         except _NotRun as why:
-            return {"own_size": f"not run: {why}"}
+            return {"own_size": f"{NOT_RUN}{why}"}
         except Fault as fault:
-            if fault.reason in NO_VERDICT:
-                return {"own_size": f"not run: {fault.reason}"}
+            if self._unblamed(fault):
+                return {"own_size": f"{NOT_RUN}{fault.reason}"}
             raise _at_own_size(fault) from fault
         except Refused as wrong:
             raise _at_own_size(wrong) from None
@@ -158,23 +186,44 @@ class _Own:
             self._idle(case, time.perf_counter() + IDLE_SECONDS)
             raise
 
-    def _ask(self, case: Case, *, keep: bool = False, left: bool = False) -> protocol.Excerpted:
+    def _unblamed(self, fault: Fault) -> bool:
+        """Whether a call may have ended so because the task is large for this machine.
+
+        What cannot be interpreted is in a branch that the file takes at this size alone. Time is the
+        interpreter's, and memory the task's, as long as it is of the order of what the reference takes.
+        """
+        if fault.reason == "limits.memory":
+            needed = self.cost.least_bytes + self.cost.elements * torch.float32.itemsize
+            return ROOM * needed > limits_for(self.trial.device.type).resident
+        return fault.reason in NO_VERDICT
+
+    def _ask(
+        self,
+        case: Case,
+        *,
+        keep: bool = False,
+        left: bool = False,
+        grad: protocol.GradMode = protocol.GradMode.OFF,
+    ) -> protocol.Excerpted:
         """One call, and every check of what it delivered and of how."""
         trial = self.trial
         trial.buffers.place(case)
         trial.buffers.poison(0)
         call, masks = trial.buffers.call_set(case, 0), trial.buffers.sets[1].outputs
-        request = protocol.Excerpt(call, masks, case.seed, keep, self.brief, left)
+        request = protocol.Excerpt(call, masks, case.seed, keep, self.brief, left, grad)
         reply = trial.connection.request(request, SECONDS)
         answered = reply.answered
         if answered is None:
             raise _NotRun(reply.without)
         self.launched |= answered.record.launches
-        trial.see(answered.record)
+        if grad is not protocol.GradMode.ON:
+            trial.see(answered.record)
         trial.check_generator(answered)
         numbers = trial.checks.check_form(case, answered.outputs)
         if reply.whole:
             trial.checks.check_values(case, trial.buffers.outputs(0), numbers)
+        elif not _anything(trial):
+            raise _NotRun("no program that ran stores an element of an output")
         elif not all(_right(trial, case, position) for position in range(len(case.outputs))):
             trial.checks.check_values(case, _filled(trial, case))
         trial.checks.check_returned(case, answered)
@@ -185,23 +234,31 @@ class _Own:
     def _again(self, case: Case, each: float) -> list[str]:
         """Further calls of the instance; what could not be asked of it."""
         trial, seconds = self.trial, self.trial.settings.own_seconds
-        began = time.perf_counter()
+        if self.cost.flops > REPEATED_FLOPS:
+            return ["it is called again"]
+        left: list[str] = []
         try:
             trial.connection.request(protocol.Note())
-            left = repeated.run(trial, case, self._again_once, each, seconds)
+            left += repeated.run(trial, case, self._again_once, each, seconds)
             if self.keeps and not trial.reference.leaves:
                 left += self._watch(each)
+            if trial.reference.reweighed:
+                case = trial.reference.answer(case.label, case.inputs, own=False)
+            ways = Ways(trial, case, self._again_once, each)
+            left += [*ways.configured(CONFIGURED_SECONDS), *ways.under_grad(seconds)]
         except _NotRun as why:
-            left = [f"it is called again: {why}"]
+            left = [*left, f"it is called again: {why}"]
         except Fault as fault:
-            if fault.reason not in NO_VERDICT:
+            if not self._unblamed(fault):
                 raise
-            return [f"it is called again: {fault.reason}"]
-        self._idle(case, began + seconds + IDLE_SECONDS)
+            return [*left, f"it is called again: {fault.reason}"]
+        self._idle(case, time.perf_counter() + IDLE_SECONDS)
         return left
 
-    def _again_once(self, case: Case, *, keep: bool = False) -> Mapping[str, int]:
-        answered = self._ask(case, keep=keep).answered
+    def _again_once(
+        self, case: Case, *, keep: bool = False, grad: protocol.GradMode = protocol.GradMode.OFF
+    ) -> Mapping[str, int]:
+        answered = self._ask(case, keep=keep, grad=grad).answered
         if self.keeps is None:
             found = self.trial.connection.request(protocol.Follows())
             self.keeps = bool(found.tensors or found.new)
@@ -227,7 +284,8 @@ class _Own:
     def _idle(self, case: Case, until: float) -> None:
         """Calls in which own kernels do nothing: what else runs is held to the rules, as is what they leave.
 
-        Host code may fail on values that no kernel has written: then nothing follows from it.
+        Small memories get what the kernels left there at the last call, so that host code which reads a flag
+        goes on. It may fail all the same on values that no kernel has written; the next call counts on.
         """
         offline = self.trial.offline
         captured = offline.captured.kernels if offline is not None and offline.captured is not None else ()
@@ -240,7 +298,9 @@ class _Own:
             except Fault as fault:
                 if fault.reason == "state.settings":
                     raise
-                return
+                if not self.trial.connection.process.alive:
+                    return
+                continue
             self.trial.see(reply.record)
 
 
@@ -256,7 +316,14 @@ def _question(trial: Trial) -> Case:
 
 def _at_own_size(seen: Fault | Refused) -> Refused:
     evidence = f"at the task's own size: {seen.evidence}"
-    return Refused(seen.reason, evidence, BRANCH, facts=replace(seen.facts, own_size=True))
+    hint = LIMITED if seen.reason == "limits.memory" else BRANCH
+    return Refused(seen.reason, evidence, hint, facts=replace(seen.facts, own_size=True))
+
+
+def _anything(trial: Trial) -> bool:
+    """Whether the programs that ran stored any element of an output."""
+    masks = [mask for mask in trial.buffers.outputs(1) if mask is not None]
+    return not masks or any(bool((mask == 1).any()) for mask in masks)
 
 
 def _right(trial: Trial, case: Case, position: int) -> bool:

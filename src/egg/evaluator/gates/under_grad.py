@@ -20,6 +20,11 @@ from egg.evaluator.trial.trial import Trial
 RIGHT, RAISED = "right", "raised"
 WORDS = {GradMode.ON: "under grad mode", GradMode.FROZEN: "under grad mode, with frozen parameters"}
 
+SAME = (
+    "compute the same values whether torch.is_grad_enabled() or not; where no gradient can be given, raise "
+    "an error"
+)
+
 
 def run(trial: Trial) -> dict[str, str]:
     """What came of each call; one by lot where a level asks few questions."""
@@ -45,8 +50,7 @@ def _asked(trial: Trial, mode: GradMode, *, learning: bool) -> str:
         raise Refused(
             "correctness.grad_mode",
             f"under no_grad the answers are right; {wrong.evidence}",
-            "compute the same values whether torch.is_grad_enabled() or not; where no gradient can be given, "
-            "raise an error",
+            SAME,
             facts=wrong.facts,
         ) from None
     trial.checks.check_inputs_unchanged(case)

@@ -10,7 +10,6 @@ import triton.language as tl
 from triton.runtime import interpreter
 
 from egg.evaluator.interpreter import narrow
-from egg.evaluator.interpreter.fault import KernelFault
 from egg.evaluator.interpreter.handles import TensorHandle, is_bf16, mask_data, native
 from egg.evaluator.interpreter.memory import AddressSpace, Touched
 from egg.evaluator.interpreter.races import Accumulates, RaceDetector
@@ -81,9 +80,7 @@ class AtomicBuilder(_Stock):
         value = self.create_atomic_load(ptr, None, sem, scope)
         matched = value.data == expected.data
         if timeout_ns is None and not matched.all():
-            raise KernelFault(
-                "unsupported", f"{self.where()}: waits for another program, which runs only later"
-            )
+            self.space.session.waits(f"{self.where()}: waits for another program, which runs only later")
         return TensorHandle(np.asarray(matched), tl.int1)
 
     def _atomic_addresses(

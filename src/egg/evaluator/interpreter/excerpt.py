@@ -2,9 +2,14 @@
 
 A launch whose programs are affordable runs whole. Of any other the programs at the corners of the grid run,
 those whose numbers lie near an integer that the kernel's source holds (a branch that only one program takes
-compares with one), and others drawn by lot, as long as there is time. Which elements they stored is noted:
-nothing else of the result means anything. So nothing may read a result of which only a part is there: the
-excerpt says then why it is none (:attr:`Excerpt.without`).
+compares with one), and others drawn by lot, as long as there is time. Which bytes they stored is noted:
+nothing else of the result means anything.
+
+A later launch may read such a result. A program of it that loads a byte which no program has stored ends
+there, and what it stored is no result; others are tried first where earlier programs ran: at the same place
+along an axis of the same size, or at the same share of the grid. So elements of the last launch are followed
+back through those before it, where few programs make what one of them reads. Where every program reads what
+many make (a product behind a long launch), the excerpt says why it is none (:attr:`Excerpt.without`).
 """
 
 from __future__ import annotations
@@ -23,7 +28,7 @@ from typing import Any
 import numpy as np
 
 from egg.evaluator.interpreter.memory import AddressSpace, Region, Touched
-from egg.evaluator.interpreter.places import number_of
+from egg.evaluator.interpreter.places import number_of, place_of
 from egg.evaluator.interpreter.races import RaceDetector
 
 TRIED_FIRST = 3
@@ -33,6 +38,10 @@ MOST_NEAR = 240
 FEWEST_BY_LOT = 12
 MOST_BY_LOT = 120
 MOST_NUMBERS = 400
+MOST_GUIDED, MOST_MISSED = 240, 400
+"""Places that follow from those of an earlier launch, and programs that may load what is not there."""
+ALL_SOME = 45.0
+"""Seconds for all launches of one forward that run in part."""
 BRIEF_WHOLE, BRIEF_SOME = 2.0, 1.0
 """Seconds, for a call that looks for what remains of an earlier one, which shows in any program."""
 
@@ -41,14 +50,49 @@ class Incomplete(BaseException):
     """Ends a forward that goes on with a result of which only a part was computed."""
 
 
+class Missing(BaseException):
+    """Ends a program that loads what no program of an earlier launch has written."""
+
+
 @dataclass
 class Written:
-    """The elements of one storage that the programs that ran stored."""
+    """The bytes of one storage that the programs that ran stored, in units of so many."""
 
     itemsize: int
     elements: np.ndarray
     owner: Any = None
     """Keeps the memory, so that its address stays the name of this storage."""
+
+    def mark(self, offsets: np.ndarray, itemsize: int, value: bool = True) -> None:
+        """Elements of ``itemsize`` bytes at these bytes of the storage."""
+        for units in self._units(offsets, itemsize):
+            self.elements[units] = value
+
+    def has(self, offsets: np.ndarray, itemsize: int) -> np.ndarray:
+        """For each element whether all of it was stored."""
+        there = np.ones(offsets.shape, dtype=bool)
+        for units in self._units(offsets, itemsize):
+            there &= self.elements[units]
+        return there
+
+    def by(self, itemsize: int) -> np.ndarray:
+        """For each element of that size whether all of it was stored."""
+        self._refine(itemsize)
+        count = itemsize // self.itemsize
+        whole = self.elements[: len(self.elements) // count * count]
+        return np.asarray(whole.reshape(-1, count).all(axis=1))
+
+    def _units(self, offsets: np.ndarray, itemsize: int) -> Iterator[np.ndarray]:
+        odd = offsets[offsets % itemsize != 0]
+        self._refine(int(np.gcd.reduce(odd, initial=itemsize)))
+        first = offsets // self.itemsize
+        return (first + unit for unit in range(itemsize // self.itemsize))
+
+    def _refine(self, itemsize: int) -> None:
+        unit = math.gcd(itemsize, self.itemsize)
+        if unit != self.itemsize:
+            self.elements = np.repeat(self.elements, self.itemsize // unit)
+            self.itemsize = unit
 
 
 @dataclass
@@ -66,16 +110,24 @@ class Excerpt:
     """Kernel, programs of its grid, programs that ran."""
     without: str = ""
     """Why nothing can be concluded."""
+    left_seconds: float = ALL_SOME
+    """For launches that run in part, together."""
+    trails: list[tuple[tuple[int, ...], list[int]]] = field(default_factory=list)
+    """Grids of launches that ran in part, with the numbers of their programs that did."""
+    missed: int = 0
+    """Programs of the launch under way that loaded what is not there."""
 
     def programs(
         self, kernel: Any, grid: tuple[int, ...], arguments: Mapping[str, Any], ran: list[int]
     ) -> Iterator[int]:
         """The numbers, from 1 on, of the programs to run; each is put down in ``ran``."""
         total = math.prod(grid)
-        began = self.clock()
+        began, self.missed = self.clock(), 0
         for number in range(1, total + 1):
             ran.append(number)
             yield number
+            if self.missed:
+                break
             spent = self.clock() - began
             expected = spent / number * total
             if number >= TRIED_FIRST and max(spent, expected if spent < 1.0 else 0.0) > self.whole_seconds:
@@ -89,8 +141,8 @@ class Excerpt:
     def _some(
         self, kernel: Any, grid: tuple[int, ...], arguments: Mapping[str, Any], ran: list[int]
     ) -> Iterator[int]:
-        done = set(ran)
-        until = self.clock() + self.some_seconds
+        done, began = set(ran), self.clock()
+        until = began + min(self.some_seconds, self.left_seconds)
         lot = random.Random(random.getrandbits(64))
         near = [
             place
@@ -99,29 +151,67 @@ class Excerpt:
         ]
         corners = list(itertools.product(*({0, size - 1} for size in grid)))
         drawn = [tuple(lot.randrange(size) for size in grid) for _ in range(MOST_BY_LOT)]
-        wanted = [*corners, *drawn[:FEWEST_BY_LOT], *near, *drawn[FEWEST_BY_LOT:]]
-        for place in wanted:
+        others = [*corners, *drawn[:FEWEST_BY_LOT], *near, *drawn[FEWEST_BY_LOT:]]
+        for place in [*(self._guided(grid, lot) if self.missed else ()), *others]:
             number = number_of(place, grid)
             if number in done:
                 continue
-            if self.clock() > until:
-                return
+            if self.clock() > until or self.missed > MOST_MISSED:
+                break
             done.add(number)
             ran.append(number)
             yield number
+        self.left_seconds = max(0.0, self.left_seconds - (self.clock() - began))
 
-    def finish(self, name: str, total: int, ran: list[int], races: ExcerptRaces) -> None:
+    def _guided(self, grid: tuple[int, ...], lot: random.Random) -> list[tuple[int, ...]]:
+        """Places that may read what programs of earlier launches made: the last launch's first, by turns at
+        the same place along an axis of the same size and at the same share of the grid."""
+        found: list[tuple[int, ...]] = []
+        total = math.prod(grid)
+        for earlier, numbers in reversed(self.trails):
+            share = total / math.prod(earlier)
+            same = [
+                (a, b)
+                for a, one in enumerate(earlier)
+                for b, other in enumerate(grid)
+                if one == other and one > 1
+            ]
+            for number in lot.sample(numbers, min(len(numbers), MOST_GUIDED // max(1, len(self.trails)))):
+                there = place_of(number, earlier)
+                for a, b in same:
+                    place = [lot.randrange(size) for size in grid]
+                    place[b] = there[a]
+                    found.append(tuple(place))
+                first = int((number - 1) * share)
+                last = max(first, math.ceil(number * share) - 1)
+                found += [
+                    place_of(min(total, 1 + lot.randint(first, last)), grid)
+                    for _ in range(1 if share <= 1 else 2)
+                ]
+        return found
+
+    def finish(self, name: str, grid: tuple[int, ...], ran: list[int], races: ExcerptRaces) -> None:
         """Behind a launch: what it stored is there in part, or whole."""
+        total = math.prod(grid)
         self.launches.append((name, total, len(ran)))
         if len(ran) >= total:
+            for region, written in races.written.items():
+                if region.real in self.partial:
+                    offsets = np.flatnonzero(written.elements) * written.itemsize
+                    self.partial[region.real].mark(offsets, written.itemsize)
             return
+        if not ran:
+            self.give_up(f"kernel {name} reads what only some programs of an earlier launch have written")
         if races.has_atomics:
             self.give_up(f"kernel {name} adds up over programs by atomics, and only some of them ran")
-        for region, written in races.written.items():
-            if written is None:
-                self.give_up(f"kernel {name} stores elements of several widths to {region.name!r}")
-            else:
-                self.partial[region.real] = written
+        self.trails.append((grid, list(ran)))
+        self.partial |= {region.real: written for region, written in races.written.items()}
+
+    def miss(self, ran: list[int], races: ExcerptRaces) -> None:
+        """The program that ran last loaded what is not there: it is none of those that ran."""
+        self.missed += 1
+        ran.pop()
+        races.forget()
 
     def give_up(self, why: str) -> None:
         self.without = self.without or why
@@ -137,16 +227,22 @@ class Excerpt:
 
 
 class ExcerptRaces(RaceDetector):
-    """A race detector that notes which elements are stored, and refuses loads of what is partly there."""
+    """A race detector that notes which bytes are stored, and ends programs that load what is not there."""
 
     def __init__(self, excerpt: Excerpt, owners: Mapping[int, Any], *given: Any) -> None:
         super().__init__(*given)
         self._excerpt, self._owners = excerpt, owners
-        self.written: dict[Region, Written | None] = {}
+        self.written: dict[Region, Written] = {}
+        self._latest: list[tuple[Written, np.ndarray, int]] = []
+        """By the program under way."""
         self.has_atomics = False
 
+    def enter(self, program: int) -> None:
+        super().enter(program)
+        self._latest = []
+
     def load(self, part: Touched, itemsize: int, **named: Any) -> None:
-        self._excerpt.check_read(part.region.real, f"kernel {self.kernel}")
+        self._look(part, itemsize)
         super().load(part, itemsize, **named)
 
     def store(
@@ -158,21 +254,39 @@ class ExcerptRaces(RaceDetector):
         **named: Any,
     ) -> None:
         super().store(part, itemsize, current, values, **named)
-        region = part.region
+        region, offsets = part.region, _offsets(part)
         if region not in self.written:
             count = -(-region.nbytes // itemsize)
             self.written[region] = Written(itemsize, np.zeros(count, dtype=bool), self._owners[region.real])
-        written = self.written[region]
-        if written is None or written.itemsize != itemsize or (part.low - region.start) % itemsize:
-            self.written[region] = None
-            return
-        offsets = part.addresses.ravel() - np.uint64(region.start)
-        written.elements[(offsets // np.uint64(itemsize)).astype(np.int64)] = True
+        self.written[region].mark(offsets, itemsize)
+        self._latest.append((self.written[region], offsets, itemsize))
 
     def atomic(self, part: Touched, *how: Any, **named: Any) -> None:
         self._excerpt.check_read(part.region.real, f"kernel {self.kernel}")
         self.has_atomics = True
         super().atomic(part, *how, **named)
+
+    def forget(self) -> None:
+        """What the program under way stored is no result."""
+        for written, offsets, itemsize in self._latest:
+            written.mark(offsets, itemsize, value=False)
+
+    def _look(self, part: Touched, itemsize: int) -> None:
+        """Whether all that is loaded is there: stored by this launch, or by programs of an earlier one."""
+        before = self._excerpt.partial.get(part.region.real)
+        if before is None:
+            return
+        offsets, own = _offsets(part), self.written.get(part.region)
+        there = before.has(offsets, itemsize)
+        if own is not None:
+            there |= own.has(offsets, itemsize)
+        if not there.all():
+            raise Missing
+
+
+def _offsets(part: Touched) -> np.ndarray:
+    """The bytes of the storage at which the elements of an access begin."""
+    return (part.addresses.ravel() - np.uint64(part.region.start)).astype(np.int64)
 
 
 def owners_of(space: AddressSpace, values: Mapping[str, Any]) -> dict[int, Any]:

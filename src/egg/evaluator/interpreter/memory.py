@@ -190,10 +190,9 @@ class AddressSpace:
             return
         self._repeats += 1
         if self._repeats > _SPIN_LIMIT and action != "store":
-            raise KernelFault(
-                "unsupported",
+            self.session.waits(
                 f"kernel {self.kernel}, program {self.program}: polls one element (the same {action} "
-                f"{_SPIN_LIMIT} times) for another program, which is interpreted only after this one",
+                f"{_SPIN_LIMIT} times) for another program, which is interpreted only after this one"
             )
 
     def _translate_scattered(

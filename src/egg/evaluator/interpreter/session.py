@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from egg.evaluator.interpreter.fault import KernelFault
+
 PROPAGATE: ContextVar[bool] = ContextVar("propagate", default=False)
 """Whether maximum and minimum keep a NaN that the language lets them drop."""
 
@@ -95,6 +97,16 @@ class Session:
     (:class:`egg.evaluator.interpreter.left.Left`)."""
     excerpt: Any = None
     """Which programs run, where not all do (:class:`egg.evaluator.interpreter.excerpt.Excerpt`)."""
+
+    effects: dict[tuple[str, int], dict[str, bytes]] = field(default_factory=dict)
+    """What launches at the task's own size left in small memories, by kernel, number of its launch and
+    argument: what they leave again where they are skipped."""
+
+    def waits(self, why: str) -> None:
+        """A program waits for another, which will not run meanwhile; in an excerpt that is no fault of it."""
+        if self.excerpt is not None:
+            self.excerpt.give_up(why)
+        raise KernelFault("unsupported", why)
 
     def note(self, text: str) -> None:
         """Keep a remark once, however many programs cause it."""

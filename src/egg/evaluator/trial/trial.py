@@ -84,6 +84,10 @@ class Offline:
         return compiler_target(self.target)
 
 
+NOT_RUN = "not run: "
+"""How :attr:`Trial.own_size` begins where nothing was run there."""
+
+
 @dataclass(frozen=True)
 class Measurement:
     """Times of the candidate and of its opponents, as far as the timing gates have come."""
@@ -132,6 +136,8 @@ class Trial:
     """Copies of timed questions and of what was delivered, to be checked later."""
     unasked: dict[str, str] = field(default_factory=dict)
     """Calls of the task itself that were not made, without a GPU, and why; the verdict lists them."""
+    own_size: str = ""
+    """Without a GPU: how much of the task was run at its own size, and why no more."""
     verified: Verified | None = None
     """What was tried beside the task's own call."""
     fenced: bool = False

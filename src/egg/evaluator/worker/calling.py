@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -82,11 +83,7 @@ class Calling(Holding):
         extremes = propagated() if options.propagate else contextlib.nullcontext()
         drawn = by_lot(options.lot) if options.lot is not None else contextlib.nullcontext()
         answers = undefined.native() if options.native else contextlib.nullcontext()
-        frozen = (
-            as_frozen(self._module, arguments)
-            if options.grad is protocol.GradMode.FROZEN
-            else contextlib.nullcontext()
-        )  # entered before there is a recorder: what it computes is none of the file's
+        frozen = self._as_frozen(arguments, frozen=options.grad is protocol.GradMode.FROZEN)
         marked = left if left is not None else contextlib.nullcontext()
         try:
             with frozen, extremes, drawn, answers, marked, recorder, HostReads() as reads:
@@ -136,9 +133,11 @@ class Calling(Holding):
         )
         torch.manual_seed(asked.seed)
         seeded = generators.states(self._device)
-        with HostReads() as reads, left if left is not None else contextlib.nullcontext():
+        watched = left if left is not None else contextlib.nullcontext()
+        frozen = asked.grad is protocol.GradMode.FROZEN
+        with self._as_frozen(arguments, frozen=frozen), HostReads() as reads, watched:
             ran, result = excerpt.run(
-                launches, lambda: self._call_checked(arguments), recorder, brief=asked.brief
+                launches, lambda: self._call_checked(arguments, asked.grad), recorder, brief=asked.brief
             )
         if ran.without:
             return protocol.Excerpted(without=ran.without)
@@ -153,6 +152,11 @@ class Calling(Holding):
         answered = replace(answered, left=left.found if left is not None else "")
         return protocol.Excerpted("", tuple(ran.launches), ran.whole, answered)
 
+    def _as_frozen(self, arguments: list[Any], *, frozen: bool) -> AbstractContextManager[Any]:
+        """Entered before there is a recorder: what it computes is none of the file's."""
+        assert self._module is not None
+        return as_frozen(self._module, arguments) if frozen else contextlib.nullcontext()
+
     def _forwarded(
         self,
         result: Any,
@@ -164,7 +168,7 @@ class Calling(Holding):
     ) -> protocol.Forwarded:
         """The reply to a call of which nothing is sketched."""
         assert self._launches is not None
-        leaves = leaves_of(result)
+        leaves = [(path, _detached(leaf)) for path, leaf in leaves_of(result)]
         return protocol.Forwarded(
             record=record,
             outputs=self._deliver(leaves, outputs),

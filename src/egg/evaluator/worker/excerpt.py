@@ -18,10 +18,14 @@ from egg.evaluator.worker.outputs import storage_of
 Leaves = list[tuple[str, Any]]
 
 
+COPIES = frozenset({"clone", "_to_copy"})
+
+
 class NoReads(LightMode):
     """Ends the forward where PyTorch computes with a result of which only a part is there.
 
-    A view computes nothing: what it returns lies in the same memory.
+    A view computes nothing: what it returns lies in the same memory. Of a copy, and of what is computed
+    element by element, the elements are there that follow from such.
     """
 
     def __init__(self, excerpt: Excerpt) -> None:
@@ -29,14 +33,37 @@ class NoReads(LightMode):
         self._excerpt = excerpt
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        given = {
-            storage_of(t) for t in tree_leaves((args, kwargs or {})) if isinstance(t, torch.Tensor)
-        } & self._excerpt.partial.keys()
+        tensors = [t for t in tree_leaves((args, kwargs or {})) if isinstance(t, torch.Tensor)]
+        read = [t for t in tensors if storage_of(t) in self._excerpt.partial]
         result = func(*args, **(kwargs or {}))
+        given = {storage_of(t) for t in read}
         made = {storage_of(t) for t in tree_leaves(result) if isinstance(t, torch.Tensor)}
         if given and (func._schema.is_mutable or not made or not made <= given):
-            self._excerpt.check_read(next(iter(given)), f"PyTorch's {func}")
+            if not _elementwise(func) or not isinstance(result, torch.Tensor) or made & given:
+                self._excerpt.check_read(next(iter(given)), f"PyTorch's {func}")
+            self._excerpt.partial[storage_of(result)] = _followed(read, result, self._excerpt.partial)
         return result
+
+
+def _elementwise(func: Any) -> bool:
+    pointwise = torch.Tag.pointwise in func.tags or func.overloadpacket.__name__ in COPIES
+    return pointwise and not func._schema.is_mutable
+
+
+def _followed(read: list[torch.Tensor], made: torch.Tensor, partial: Mapping[int, Written]) -> Written:
+    """The elements of what was made that follow from elements which are there."""
+    laid = torch.zeros(made.untyped_storage().nbytes() // made.element_size(), dtype=torch.bool)
+    there = laid.as_strided(made.shape, made.stride(), made.storage_offset())
+    there.fill_(True)
+    for tensor in read:
+        there &= _there(tensor, partial[storage_of(tensor)])
+    return Written(made.element_size(), laid.numpy(), made)
+
+
+def _there(tensor: torch.Tensor, written: Written) -> torch.Tensor:
+    """For each element of a tensor whether all of its bytes were stored."""
+    elements = torch.from_numpy(written.by(tensor.element_size()))
+    return elements.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
 
 
 @dataclass(frozen=True)
@@ -77,7 +104,4 @@ def _mark(leaf: torch.Tensor, partial: Mapping[int, Written]) -> torch.Tensor:
     written = partial.get(storage_of(leaf))
     if written is None:
         return torch.ones(leaf.shape, dtype=leaf.dtype)
-    if written.itemsize != leaf.element_size():
-        return torch.zeros(leaf.shape, dtype=leaf.dtype)
-    mask = torch.from_numpy(written.elements)
-    return mask.as_strided(leaf.shape, leaf.stride(), leaf.storage_offset()).to(leaf.dtype)
+    return _there(leaf, written).to(leaf.dtype)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from egg.core.resources import KernelResources
 from egg.evaluator.transport.protocol.base import Complaint, Done, Request, Target
-from egg.evaluator.transport.protocol.calls import CallSet, Forwarded
+from egg.evaluator.transport.protocol.calls import CallSet, Forwarded, GradMode
 from egg.evaluator.transport.slots import Slot
 from egg.evaluator.transport.strict import Integer
 
@@ -36,6 +36,7 @@ class Excerpt(Request[Excerpted], command="excerpt"):
     """Of launches that do not run whole, few programs."""
     left: bool = False
     """Look for loads of what earlier calls left."""
+    grad: GradMode = GradMode.OFF
 
 
 Numbers = tuple[tuple[str, str], ...]

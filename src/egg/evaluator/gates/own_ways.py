@@ -1,0 +1,81 @@
+"""Other ways of calling a file at the task's own size: each configuration of its autotuners, grad mode.
+
+At the size that is interpreted all of them are tried. A kernel may branch on a size and on the way at once,
+so each is asked here too, with few programs of every launch, as far as the time goes; what there is no time
+for is listed in the verdict.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from egg.evaluator.gates.configurations import WRONG, listed
+from egg.evaluator.gates.under_grad import SAME, WORDS
+from egg.evaluator.process.handle import Fault
+from egg.evaluator.reference.case import Case
+from egg.evaluator.transport.protocol import Configure, GradMode
+from egg.evaluator.trial.refused import Refused
+from egg.evaluator.trial.trial import Trial
+
+
+class Ask(Protocol):
+    """Puts a question to the first set of inputs, and checks everything about the answer."""
+
+    def __call__(
+        self, case: Case, *, keep: bool = False, grad: GradMode = GradMode.OFF
+    ) -> Mapping[str, int]: ...
+
+
+@dataclass
+class Ways:
+    """Of one instance that answered ``case`` rightly."""
+
+    trial: Trial
+    case: Case
+    ask: Ask
+    each: float
+    """Seconds that a call takes."""
+
+    def configured(self, seconds: float) -> list[str]:
+        """With every other configuration, in any order; returns what was left out."""
+        first = self.trial.connection.request(Configure(0))
+        places = list(range(1, first.most))
+        secrets.SystemRandom().shuffle(places)
+        until = time.perf_counter() + seconds
+        try:
+            for at, place in enumerate(places):
+                if time.perf_counter() + self.each > until:
+                    return [f"{len(places) - at} other configurations of autotuners are taken"]
+                self.trial.connection.request(Configure(place))
+                try:
+                    self.ask(self.case)
+                except Refused as wrong:
+                    names = self.trial.connection.request(Configure(place)).names
+                    evidence = f"with {listed(names) or f'configuration {place + 1}'}: {wrong.evidence}"
+                    raise Refused("correctness.configuration", evidence, WRONG, facts=wrong.facts) from None
+        finally:
+            if self.trial.connection.process.alive:
+                self.trial.connection.request(Configure(0))
+        return []
+
+    def under_grad(self, seconds: float) -> list[str]:
+        """Under grad mode, where an exception passes; returns what was left out."""
+        learning = any(parameter.requires_grad for parameter in self.trial.reference.module.parameters())
+        modes = (GradMode.FROZEN, GradMode.ON) if learning else (GradMode.FROZEN,)
+        until, left = time.perf_counter() + seconds, []
+        for mode in modes:
+            if time.perf_counter() + self.each > until:
+                left.append(f"it is called {WORDS[mode]}")
+                continue
+            try:
+                self.ask(self.case, grad=mode)
+            except Fault as fault:
+                self.trial.connection.survive(fault)
+            except Refused as wrong:
+                evidence = f"{WORDS[mode]}, where under no_grad the answers are right: {wrong.evidence}"
+                raise Refused("correctness.grad_mode", evidence, SAME, facts=wrong.facts) from None
+        return left

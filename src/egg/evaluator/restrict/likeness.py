@@ -19,7 +19,8 @@ def alike(stand_in: Callable[..., Any], original: Any) -> Callable[..., Any]:
     """
     stand_in.__name__ = original.__name__
     stand_in.__qualname__ = original.__qualname__
-    stand_in.__module__ = getattr(original, "__module__", None)  # a method of compiled code has none
+    name: Any = getattr(original, "__module__", None)  # a method of compiled code has none
+    stand_in.__module__ = name
     stand_in.__doc__ = original.__doc__
     return stand_in
 

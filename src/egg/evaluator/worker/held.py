@@ -41,7 +41,7 @@ def kept_by(part: nn.Module) -> dict[str, Any]:
     """
     held = _vars(part)
     for slot, wanted in HELD.items():
-        found = held.get(slot)
+        found: Any = held.get(slot)
         if _type(found) not in DICTIONARIES:
             raise _foreign(slot, found)
         for name, value in found.items():

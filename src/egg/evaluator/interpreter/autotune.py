@@ -25,7 +25,7 @@ from triton.runtime.driver import driver
 
 from egg.evaluator.interpreter.language import StaticAssertion
 from egg.evaluator.interpreter.session import Session
-from egg.evaluator.restrict.likeness import alike
+from egg.evaluator.static.likeness import alike
 
 _REFUSED = "_egg_refused"
 _ASKED = "_egg_asked"

@@ -29,7 +29,7 @@ from egg.evaluator.interpreter.scratch import Scratch
 from egg.evaluator.interpreter.session import LOT, Launch, Session
 from egg.evaluator.interpreter.turns import Turns
 from egg.evaluator.interpreter.undefined import MACHINE
-from egg.evaluator.restrict.likeness import alike
+from egg.evaluator.static.likeness import alike
 from egg.evaluator.work.arguments import numbers_in
 
 MOST_LEFT = 1 << 20

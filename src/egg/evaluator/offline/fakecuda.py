@@ -17,7 +17,7 @@ import torch
 from egg.evaluator.offline.fakedriver import DEVICE, Recorder, Trace
 from egg.evaluator.offline.properties import properties
 from egg.evaluator.offline.seams import replaced
-from egg.evaluator.restrict.likeness import alike, answering
+from egg.evaluator.static.likeness import alike, answering
 
 
 class FakeContext:

@@ -23,7 +23,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from egg.evaluator.operators.ops import Recorder, kind_of
-from egg.evaluator.restrict.likeness import alike
+from egg.evaluator.static.likeness import alike
 from egg.evaluator.tensors import hosts
 from egg.evaluator.transport.protocol import Record, Spent
 from egg.evaluator.worker.launches import Launches

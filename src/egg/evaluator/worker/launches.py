@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 import torch
 
 from egg.evaluator.operators.ops import ACTIVE
-from egg.evaluator.restrict.likeness import alike
+from egg.evaluator.static.likeness import alike
 from egg.evaluator.transport.protocol import Configurations, KernelRows, Numbers
 from egg.evaluator.work.arguments import Argument, argument_forms, heft
 

@@ -20,8 +20,8 @@ from torch.overrides import TorchFunctionMode
 from egg.evaluator.offline.fakecuda import FakeStream
 from egg.evaluator.offline.properties import properties
 from egg.evaluator.offline.target import GpuTarget
-from egg.evaluator.restrict.likeness import answering
 from egg.evaluator.restrict.names import CANDIDATE_FILE
+from egg.evaluator.static.likeness import answering
 from egg.evaluator.tensors import hosts
 from egg.evaluator.worker.held import parts_of, state_of
 

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from egg.evaluator.operators.ops import OWN_OPERATORS, SILENT, base_name
-from egg.evaluator.restrict.likeness import answering
+from egg.evaluator.static.likeness import answering
 from egg.evaluator.tensors.modes import LightMode
 from egg.evaluator.timing.launch_times import WAIT_CYCLES, Marks
 from egg.evaluator.worker.launches import JitLaunches

@@ -36,7 +36,7 @@ FORWARD: dict[str, Any] = {
     "moved": [],
     "aliases": [["0", "an input"]],
     "launched": {"kernel": 2},
-    "drew": False, "found": [], "returned": "tensor", "left": "",
+    "drew": False, "found": [], "returned": "tensor", "handed": [["kernel's n", "3"]], "left": "",
 }  # fmt: skip
 GOOD: dict[str, dict[str, Any]] = {
     "load": {
@@ -60,6 +60,7 @@ GOOD: dict[str, dict[str, Any]] = {
     "asked": {"launches": [["kernel", [["n", "3"]]]], "unsupported": ""},
     "excerpt": {"without": "", "launches": [["kernel", 8, 2]], "whole": False, "answered": FORWARD},
     "follows": {"tensors": 2, "new": 1},
+    "contributes": {"draws": 6, "own": True},
     "calls": {"records": [RECORD]},
     "drop": {"shared": [[0, 1]], "within": [[0, [["0", "itself"]]]]},
     "configure": {"most": 2, "names": {"kernel": "BLOCK: 64"}, "choices": 1},

@@ -142,6 +142,9 @@ class Switch:
     def work(self) -> dict[str, int]:
         return self.counts()
 
+    def numbers(self) -> list[tuple[str, str]]:
+        return []
+
     def reset(self) -> None:
         pass
 

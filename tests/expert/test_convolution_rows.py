@@ -58,4 +58,4 @@ def test_taps_are_counted_along_each_axis() -> None:
     within(EXACT, replace(LONG, settings={"mode": "depthwise", "BLOCK": 64}))
     text = LONG.source()
     assert "for jh in range(8):" in text
-    assert "for jh in tl.static_range(5):" in replace(LONG, kernel=(5, 5)).source()
+    assert "for jh in tl.static_range(5):" in replace(LONG, kernel=(5, 5), dilation=2).source()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from egg.core.source import Task
+from egg.expert.algebra.upsampled import PHASES
 from egg.expert.assemble import graph_of, in_library_layouts
 from egg.expert.moves import Recipe, Without
 from tests.expert.elsewhere import program
@@ -48,9 +49,10 @@ def test_what_has_no_such_phases_stays(name: str) -> None:
     assert "phase_weight" not in text
 
 
-def test_fp32_stays() -> None:
+def test_fp32_images_are_doubled() -> None:
     graph = graph_of(Task("program", source("3, padding=1", DOUBLED["3, padding=1"], "float32")))
-    assert in_library_layouts(graph, LIBRARY) is graph
+    laid = in_library_layouts(graph, LIBRARY)
+    assert not any(PHASES in node.attributes for node in laid.nodes)
 
 
 def test_an_image_that_is_read_elsewhere_is_doubled_for_that() -> None:

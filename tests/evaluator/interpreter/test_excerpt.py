@@ -10,8 +10,9 @@ import pytest
 import torch
 
 from egg.evaluator.gates.compile import _tuned
-from egg.evaluator.interpreter.excerpt import Excerpt, Incomplete, Written, numbers_of, places_near
+from egg.evaluator.interpreter.excerpt import Excerpt, Incomplete, numbers_of, places_near
 from egg.evaluator.interpreter.places import number_of, place_of
+from egg.evaluator.interpreter.trails import Stores, Trail, Written
 from egg.evaluator.worker import excerpt as worker
 from egg.evaluator.worker.pretend import ClaimCuda
 
@@ -94,17 +95,34 @@ def test_what_is_stored_in_pairs_is_marked_by_its_bytes():
     assert not written.has(np.array([4]), 2).any()
 
 
-def test_programs_that_load_what_is_not_there_are_none():
-    excerpt, races = Excerpt(), SimpleNamespace(written={}, has_atomics=False, forget=lambda: None)
-    excerpt.trails.append(((400, 1, 1), [7, 300]))
+def trail(grid: tuple[int, ...], ran: list[int], first: dict[int, int], pitch: int = 0) -> Trail:
+    return Trail(grid, ran, {1: Stores(first, pitch)}, lambda number: None, None, lambda: True)
+
+
+def test_programs_are_tried_where_earlier_ones_ran():
+    excerpt, races = Excerpt(), SimpleNamespace(written={}, has_atomics=False, stores={}, loaded=set())
+    excerpt.trails.append(trail((400, 1, 1), [7, 300], {}))
     found: list[int] = []
     for number in excerpt.programs(SimpleNamespace(fn=odd_kernel), (2, 400, 1), {}, found):
         if place_of(number, (2, 400, 1))[1] not in (6, 299):
-            excerpt.miss(found, races)  # type: ignore[arg-type]
+            excerpt.miss(found)
     assert {place_of(number, (2, 400, 1))[1] for number in found} == {6, 299}
-    excerpt.finish("k", (2, 400, 1), found, races)  # type: ignore[arg-type]
     with pytest.raises(Incomplete):
-        excerpt.finish("k", (2, 400, 1), [], races)  # type: ignore[arg-type]
+        excerpt.finish("k", (2, 400, 1), [], races, lambda number: None)  # type: ignore[arg-type]
+
+
+def test_a_byte_leads_back_to_the_program_that_stores_it():
+    """Tiles of 16 rows and 32 columns of a matrix of 128 columns of four bytes."""
+    grid, pitch = (4, 8, 1), 512
+    first = {
+        number: place_of(number, grid)[0] * 128 + place_of(number, grid)[1] * 16 * pitch
+        for number in (1, 2, 5, 32, 12)
+    }
+    made = trail(grid, list(first), first, pitch)
+    row, column = 37, 70
+    assert made.makers(1, np.array([row * pitch + column * 4])) == [number_of((2, 2, 0), grid)]
+    first[12] += 4
+    assert made.makers(1, np.array([row * pitch + column * 4])) == []
 
 
 def test_only_written_elements_are_marked():

@@ -6,10 +6,10 @@ compares with one), and others drawn by lot, as long as there is time. Which byt
 nothing else of the result means anything.
 
 A later launch may read such a result. A program of it that loads a byte which no program has stored ends
-there, and what it stored is no result; others are tried first where earlier programs ran: at the same place
-along an axis of the same size, or at the same share of the grid. So elements of the last launch are followed
-back through those before it, where few programs make what one of them reads. Where every program reads what
-many make (a product behind a long launch), the excerpt says why it is none (:attr:`Excerpt.without`).
+there, and what it stored is no result; programs of the earlier launch that make what it loads are run
+(:mod:`egg.evaluator.interpreter.trails`), and it begins again. So elements of the last launch are followed
+back through those before it. Where no program of it can be run so (each reads what too many make), the
+excerpt says why it is none (:attr:`Excerpt.without`).
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ from typing import Any
 import numpy as np
 
 from egg.evaluator.interpreter.memory import AddressSpace, Region, Touched
-from egg.evaluator.interpreter.places import number_of, place_of
+from egg.evaluator.interpreter.places import number_of
 from egg.evaluator.interpreter.races import RaceDetector
+from egg.evaluator.interpreter.trails import Missing, Stores, Trail, Written, guided
 
 TRIED_FIRST = 3
 """Programs after which it is estimated how long all of them take."""
@@ -38,8 +39,9 @@ MOST_NEAR = 240
 FEWEST_BY_LOT = 12
 MOST_BY_LOT = 120
 MOST_NUMBERS = 400
-MOST_GUIDED, MOST_MISSED = 240, 400
-"""Places that follow from those of an earlier launch, and programs that may load what is not there."""
+MOST_MISSED, MOST_MADE, DEPTH = 400, 1024, 4
+"""Programs of a launch that may load what cannot be made, programs that make what one loads, and launches
+through which it is followed back."""
 ALL_SOME = 45.0
 """Seconds for all launches of one forward that run in part."""
 BRIEF_WHOLE, BRIEF_SOME = 2.0, 1.0
@@ -48,51 +50,6 @@ BRIEF_WHOLE, BRIEF_SOME = 2.0, 1.0
 
 class Incomplete(BaseException):
     """Ends a forward that goes on with a result of which only a part was computed."""
-
-
-class Missing(BaseException):
-    """Ends a program that loads what no program of an earlier launch has written."""
-
-
-@dataclass
-class Written:
-    """The bytes of one storage that the programs that ran stored, in units of so many."""
-
-    itemsize: int
-    elements: np.ndarray
-    owner: Any = None
-    """Keeps the memory, so that its address stays the name of this storage."""
-
-    def mark(self, offsets: np.ndarray, itemsize: int, value: bool = True) -> None:
-        """Elements of ``itemsize`` bytes at these bytes of the storage."""
-        for units in self._units(offsets, itemsize):
-            self.elements[units] = value
-
-    def has(self, offsets: np.ndarray, itemsize: int) -> np.ndarray:
-        """For each element whether all of it was stored."""
-        there = np.ones(offsets.shape, dtype=bool)
-        for units in self._units(offsets, itemsize):
-            there &= self.elements[units]
-        return there
-
-    def by(self, itemsize: int) -> np.ndarray:
-        """For each element of that size whether all of it was stored."""
-        self._refine(itemsize)
-        count = itemsize // self.itemsize
-        whole = self.elements[: len(self.elements) // count * count]
-        return np.asarray(whole.reshape(-1, count).all(axis=1))
-
-    def _units(self, offsets: np.ndarray, itemsize: int) -> Iterator[np.ndarray]:
-        odd = offsets[offsets % itemsize != 0]
-        self._refine(int(np.gcd.reduce(odd, initial=itemsize)))
-        first = offsets // self.itemsize
-        return (first + unit for unit in range(itemsize // self.itemsize))
-
-    def _refine(self, itemsize: int) -> None:
-        unit = math.gcd(itemsize, self.itemsize)
-        if unit != self.itemsize:
-            self.elements = np.repeat(self.elements, self.itemsize // unit)
-            self.itemsize = unit
 
 
 @dataclass
@@ -112,8 +69,12 @@ class Excerpt:
     """Why nothing can be concluded."""
     left_seconds: float = ALL_SOME
     """For launches that run in part, together."""
-    trails: list[tuple[tuple[int, ...], list[int]]] = field(default_factory=list)
-    """Grids of launches that ran in part, with the numbers of their programs that did."""
+    trails: list[Trail] = field(default_factory=list)
+    """Launches that ran in part."""
+    turn: int = 0
+    """Launches so far, and changes by PyTorch."""
+    changed: dict[int, int] = field(default_factory=dict)
+    """By the address of a memory: the turn in which it was stored to last."""
     missed: int = 0
     """Programs of the launch under way that loaded what is not there."""
 
@@ -122,7 +83,8 @@ class Excerpt:
     ) -> Iterator[int]:
         """The numbers, from 1 on, of the programs to run; each is put down in ``ran``."""
         total = math.prod(grid)
-        began, self.missed = self.clock(), 0
+        began, self.missed, self.turn = self.clock(), 0, self.turn + 1
+        self._until = began + self.whole_seconds + self.some_seconds
         for number in range(1, total + 1):
             ran.append(number)
             yield number
@@ -142,7 +104,7 @@ class Excerpt:
         self, kernel: Any, grid: tuple[int, ...], arguments: Mapping[str, Any], ran: list[int]
     ) -> Iterator[int]:
         done, began = set(ran), self.clock()
-        until = began + min(self.some_seconds, self.left_seconds)
+        self._until = until = began + min(self.some_seconds, self.left_seconds)
         lot = random.Random(random.getrandbits(64))
         near = [
             place
@@ -152,7 +114,7 @@ class Excerpt:
         corners = list(itertools.product(*({0, size - 1} for size in grid)))
         drawn = [tuple(lot.randrange(size) for size in grid) for _ in range(MOST_BY_LOT)]
         others = [*corners, *drawn[:FEWEST_BY_LOT], *near, *drawn[FEWEST_BY_LOT:]]
-        for place in [*(self._guided(grid, lot) if self.missed else ()), *others]:
+        for place in [*(guided(self.trails, grid, lot) if self.missed else ()), *others]:
             number = number_of(place, grid)
             if number in done:
                 continue
@@ -163,35 +125,15 @@ class Excerpt:
             yield number
         self.left_seconds = max(0.0, self.left_seconds - (self.clock() - began))
 
-    def _guided(self, grid: tuple[int, ...], lot: random.Random) -> list[tuple[int, ...]]:
-        """Places that may read what programs of earlier launches made: the last launch's first, by turns at
-        the same place along an axis of the same size and at the same share of the grid."""
-        found: list[tuple[int, ...]] = []
-        total = math.prod(grid)
-        for earlier, numbers in reversed(self.trails):
-            share = total / math.prod(earlier)
-            same = [
-                (a, b)
-                for a, one in enumerate(earlier)
-                for b, other in enumerate(grid)
-                if one == other and one > 1
-            ]
-            for number in lot.sample(numbers, min(len(numbers), MOST_GUIDED // max(1, len(self.trails)))):
-                there = place_of(number, earlier)
-                for a, b in same:
-                    place = [lot.randrange(size) for size in grid]
-                    place[b] = there[a]
-                    found.append(tuple(place))
-                first = int((number - 1) * share)
-                last = max(first, math.ceil(number * share) - 1)
-                found += [
-                    place_of(min(total, 1 + lot.randint(first, last)), grid)
-                    for _ in range(1 if share <= 1 else 2)
-                ]
-        return found
-
-    def finish(self, name: str, grid: tuple[int, ...], ran: list[int], races: ExcerptRaces) -> None:
-        """Behind a launch: what it stored is there in part, or whole."""
+    def finish(
+        self,
+        name: str,
+        grid: tuple[int, ...],
+        ran: list[int],
+        races: ExcerptRaces,
+        run: Callable[[int], None],
+    ) -> None:
+        """Behind a launch: what it stored is there in part, or whole. ``run`` runs more of its programs."""
         total = math.prod(grid)
         self.launches.append((name, total, len(ran)))
         if len(ran) >= total:
@@ -204,14 +146,48 @@ class Excerpt:
             self.give_up(f"kernel {name} reads what only some programs of an earlier launch have written")
         if races.has_atomics:
             self.give_up(f"kernel {name} adds up over programs by atomics, and only some of them ran")
-        self.trails.append((grid, list(ran)))
+        turn = self.turn
+
+        def unchanged() -> bool:
+            return all(self.changed.get(address, 0) < turn for address in races.loaded)
+
+        self.trails.append(Trail(grid, list(ran), races.stores, run, races, unchanged))
         self.partial |= {region.real: written for region, written in races.written.items()}
 
-    def miss(self, ran: list[int], races: ExcerptRaces) -> None:
-        """The program that ran last loaded what is not there: it is none of those that ran."""
+    def attempt(
+        self, number: int, run: Callable[[int], None], races: ExcerptRaces, depth: int = DEPTH
+    ) -> bool:
+        """Run a program, and programs that make what it loads; ``False`` where that cannot be made."""
+        made = 0
+        while True:
+            try:
+                run(number)
+            except Missing as missing:
+                again = races.forget() and missing.made
+                made += self._make(missing, depth) if again and self.clock() <= self._until else MOST_MADE + 1
+                if made > MOST_MADE:
+                    return False
+            else:
+                return True
+
+    def _make(self, missing: Missing, depth: int) -> int:
+        """Run programs that store what is missing; how many did, too many where none can."""
+        wanted = self.partial[missing.address]
+        trail = next((t for t in reversed(self.trails) if missing.address in t.stores), None)
+        ends = np.concatenate([missing.offsets, missing.offsets + missing.itemsize - 1])
+        numbers = trail.makers(missing.address, ends) if trail is not None and depth else []
+        if trail is None or not numbers or len(numbers) > MOST_MADE or not trail.unchanged():
+            return MOST_MADE + 1
+        for number in numbers:
+            if self.clock() > self._until or not self.attempt(number, trail.run, trail.races, depth - 1):
+                return MOST_MADE + 1
+            trail.ran.append(number)
+        return len(numbers) if wanted.has(missing.offsets, missing.itemsize).all() else MOST_MADE + 1
+
+    def miss(self, ran: list[int]) -> None:
+        """The program that came last loads what is not there: it is none of those that ran."""
         self.missed += 1
         ran.pop()
-        races.forget()
 
     def give_up(self, why: str) -> None:
         self.without = self.without or why
@@ -233,16 +209,24 @@ class ExcerptRaces(RaceDetector):
         super().__init__(*given)
         self._excerpt, self._owners = excerpt, owners
         self.written: dict[Region, Written] = {}
-        self._latest: list[tuple[Written, np.ndarray, int]] = []
-        """By the program under way."""
+        self.stores: dict[int, Stores] = {}
+        self.loaded: set[int] = set()
+        """Addresses of memories."""
+        self._latest: list[tuple[Region, np.ndarray, int]] = []
+        """Stores of the program under way."""
         self.has_atomics = False
+        self.turn = 0
+        """Of this launch among all changes."""
 
     def enter(self, program: int) -> None:
         super().enter(program)
+        self.turn = self.turn or self._excerpt.turn
+        self._meet()  # it may be entered again, behind an attempt that came to nothing
         self._latest = []
 
     def load(self, part: Touched, itemsize: int, **named: Any) -> None:
         self._look(part, itemsize)
+        self.loaded.add(part.region.real)
         super().load(part, itemsize, **named)
 
     def store(
@@ -259,17 +243,21 @@ class ExcerptRaces(RaceDetector):
             count = -(-region.nbytes // itemsize)
             self.written[region] = Written(itemsize, np.zeros(count, dtype=bool), self._owners[region.real])
         self.written[region].mark(offsets, itemsize)
-        self._latest.append((self.written[region], offsets, itemsize))
+        self.stores.setdefault(region.real, Stores()).note(self.program, offsets, itemsize)
+        self._excerpt.changed[region.real] = max(self.turn, self._excerpt.changed.get(region.real, 0))
+        self._latest.append((region, offsets, itemsize))
 
     def atomic(self, part: Touched, *how: Any, **named: Any) -> None:
         self._excerpt.check_read(part.region.real, f"kernel {self.kernel}")
         self.has_atomics = True
         super().atomic(part, *how, **named)
 
-    def forget(self) -> None:
-        """What the program under way stored is no result."""
-        for written, offsets, itemsize in self._latest:
-            written.mark(offsets, itemsize, value=False)
+    def forget(self) -> bool:
+        """What the program under way stored is no result; whether it may begin again: not behind a store to
+        what the launch loads."""
+        for region, offsets, itemsize in self._latest:
+            self.written[region].mark(offsets, itemsize, value=False)
+        return not any(region.real in self.loaded for region, _, _ in self._latest)
 
     def _look(self, part: Touched, itemsize: int) -> None:
         """Whether all that is loaded is there: stored by this launch, or by programs of an earlier one."""
@@ -281,7 +269,7 @@ class ExcerptRaces(RaceDetector):
         if own is not None:
             there |= own.has(offsets, itemsize)
         if not there.all():
-            raise Missing
+            raise Missing(part.region.real, offsets[~there], itemsize, made=own is None)
 
 
 def _offsets(part: Touched) -> np.ndarray:

@@ -17,7 +17,7 @@ from triton.runtime.jit import KernelParam
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from egg.evaluator.interpreter.builder import MendedBuilder
-from egg.evaluator.interpreter.excerpt import ExcerptRaces, Missing, owners_of
+from egg.evaluator.interpreter.excerpt import ExcerptRaces, owners_of
 from egg.evaluator.interpreter.fault import KernelFault
 from egg.evaluator.interpreter.language import StaticAssertion, scalar_argument, typed_argument
 from egg.evaluator.interpreter.launched import LaunchedKernel
@@ -141,14 +141,21 @@ class Launcher:
         turned = kernel.fn in self._synchronised or (LOT.cast and kernel.fn in self._atomic)
         if isinstance(races, ExcerptRaces) and excerpt is not None:
             ran: list[int] = []
+            scratch = self.builder.scratch
+
+            def once(program: int) -> None:
+                """A program, also between those of a later launch that reads what this one makes."""
+                self.builder.space, self.builder.scratch = space, scratch
+                self.builder.races = races if self.session.check_races else None
+                self.builder.set_grid_dim(nx, ny, nz)
+                enter(program)
+                function(**values)
+
             with np.errstate(all="ignore"):
                 for program in excerpt.programs(kernel, (nx, ny, nz), bound, ran):
-                    enter(program)
-                    try:
-                        function(**values)
-                    except Missing:
-                        excerpt.miss(ran, races)
-            excerpt.finish(name, (nx, ny, nz), ran, races)
+                    if not excerpt.attempt(program, once, races):
+                        excerpt.miss(ran)
+            excerpt.finish(name, (nx, ny, nz), ran, races, once)
         elif turned and self.session.check_races:
             turns = Turns(nx * ny * nz, enter, lambda: function(**values))
             self.builder.before_atomic = turns.hand_over

@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves
 
-from egg.evaluator.interpreter.excerpt import Excerpt, Incomplete, Written
+from egg.evaluator.interpreter.excerpt import Excerpt, Incomplete
+from egg.evaluator.interpreter.trails import Written
 from egg.evaluator.operators.ops import Recorder
 from egg.evaluator.tensors.modes import LightMode
 from egg.evaluator.worker.launches import InterpretedLaunches
@@ -36,6 +37,9 @@ class NoReads(LightMode):
         tensors = [t for t in tree_leaves((args, kwargs or {})) if isinstance(t, torch.Tensor)]
         read = [t for t in tensors if storage_of(t) in self._excerpt.partial]
         result = func(*args, **(kwargs or {}))
+        if func._schema.is_mutable:
+            self._excerpt.turn += 1
+            self._excerpt.changed |= dict.fromkeys(map(storage_of, tensors), self._excerpt.turn)
         given = {storage_of(t) for t in read}
         made = {storage_of(t) for t in tree_leaves(result) if isinstance(t, torch.Tensor)}
         if given and (func._schema.is_mutable or not made or not made <= given):

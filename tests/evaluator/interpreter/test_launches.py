@@ -77,7 +77,8 @@ plain[(7, 1)](x, torch.empty(100), 100, num_warps=8)
 plain[[0]](x, torch.empty(100), 100)
 out["launches"] = [[l.kernel, list(l.grid)] for l in session.launches]
 out["prune calls"] = calls
-out["frozen"] = session.launches[0] == Launch("total", (7,), session.launches[0].numbers) and hash(session.launches[0]) is not None
+first = session.launches[0]
+out["frozen"] = first == Launch("total", (7,), first.numbers) and hash(first) is not None
 session.reset()
 out["after reset"] = len(session.launches)
 session.skip.add("plain")

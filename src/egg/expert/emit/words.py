@@ -46,7 +46,7 @@ CONVOLUTION = frozenset(
         "plane", "top", "top_e", "start", "item", "item_q", "end", "u", "largest", "packed", "high",
         "x_at", "w_at", "x_e", "w_e", "x_low", "w_low", "x_high",
         "w_high", "x_scaled", "w_scaled", "padded_c", "tiles", "image", "v", "acc_0", "acc_1",
-        "larger",
+        "larger", "tile", "live_rest", "at_rest", "x_rest", "w_rest", "x_rest_low", "w_rest_low",
         *(f"{word}{level}" for word in ("v", "n", "s", "inside") for level in range(1, 7)),
         *(f"{word}{axis}" for word in "qrju" for axis in "dhw"),
         *(f"{word}_{axis}" for word in ("in", "steps", "first") for axis in "dhw"),

@@ -49,6 +49,9 @@ LEAST_PASS = 4.5e-6
 WINDOW, WINDOW_INPUT, WINDOW_PHASE = 40e-12, 1e-12, 20e-12
 """Seconds for each output position, for each input of it, and for each further phase, where all inputs of a
 position fit one tile."""
+KEPT, KEPT_INPUT, COARSE = 55e-12, 0.8e-12, 0.5
+"""The same where packed weights of short sums are kept, at 64 output channels and fp32's accuracy, and what
+is left of the second where one product is enough."""
 PHASED = 1.5
 """Times longer where phases of a transposed convolution interleave their stores."""
 SHALLOW, SHALLOWEST = 1.8, 16
@@ -106,6 +109,14 @@ def own_seconds(
     columns = int(constants.get("BLOCK_O", power(form.outputs.value, 16, 256)))
     blocks = ceil(form.outputs.value / columns) * form.groups.value
     deep = form.inputs.value * form.most_taps
+    passes = 0.0
+    if packed:
+        written = 0.5 * (2.0 if exact else 1.0)
+        passes = max(form.x.bytes * (PACKING + written) / machine.memory, 2 * LEAST_PASS)
+    if packed and "TILES" in constants:
+        each = KEPT + KEPT_INPUT * power(deep, 16, 128) * (1.0 if exact else COARSE)
+        wide = max(0.5, form.outputs.value / FULL_CHANNELS)
+        return passes + max(memory, form.positions * each * wide / machine.products)
     if "BLOCK_K" not in constants and form.pointwise:
         return max(memory, _as_it_lies(form, constants, machine)) + LEAST_PASS
     if "BLOCK_K" not in constants:
@@ -124,8 +135,6 @@ def own_seconds(
         least = PACKED_STEP if waves < 1 else PACKED_OVERLAPPED
         each = steps * max(least, flops * machine.sms / rate) + TILE
         kernel = each * (ceil(waves) if waves < RESIDENT else waves)
-        written = 0.5 * (2.0 if exact else 1.0)
-        passes = max(form.x.bytes * (PACKING + written) / machine.memory, 2 * LEAST_PASS)
         slower = PHASED if form.phased else SHALLOW if form.inputs.value < SHALLOWEST else 1.0
         return passes + max(memory, kernel * slower)
     step, how = (ROWS_STEP, "one tap") if form.pointwise else (GATHERED_STEP, "gathered")

@@ -28,6 +28,10 @@ RESIDENT = 2
 """Tiles that a multiprocessor has at the same time."""
 HIDDEN = 0.6
 """Of the time for memory, what arithmetic may take without being noticed."""
+MOST_KEPT = 128
+"""Channels and taps of a sum whose weights a program keeps."""
+MOST_TILES, WAVES = 16, 8
+"""Tiles of such a program, and programs that every multiprocessor has in turn."""
 FEW_CHANNELS, MOST_CHANNELS = 16, 128
 """Input channels of one tap up to which sums are built up one by one, and up to which all are one step."""
 FEW_ROWS = 512
@@ -82,6 +86,43 @@ def packed_tile(form: Form, grade: Grade, gpu: Gpu, whole: bool = False) -> Tile
     depth = min(depth, 32) if split else depth
     choices = (64, 128) if columns == 128 else (128, 256) if columns == 256 else ()
     return Tile(rows, columns, depth, 8 if rows * columns * form.width >= 128 * 128 else 4, 3, choices)
+
+
+@dataclass(frozen=True)
+class ShallowTile:
+    """Of a convolution whose whole sum is two steps: see
+    :mod:`~egg.expert.patterns.convolution.triton.shallow`."""
+
+    positions: int
+    channels: int
+    tiles: int
+    """That a program takes one after the other."""
+    warps: int = 4
+
+    @property
+    def tile_choices(self) -> tuple[int, ...]:
+        return tuple(sorted({max(1, self.tiles // 4), self.tiles, 2 * self.tiles}))
+
+
+def shallow(form: Form) -> bool:
+    """Whether channels and taps are so few that a program may keep the weights of a tile."""
+    deep = form.inputs.value * form.taps
+    return form.groups == ONE and not form.phased and form.uniform and deep <= MOST_KEPT
+
+
+def shallow_tile(form: Form, gpu: Gpu, whole: bool = False) -> ShallowTile:
+    columns = power(form.outputs.value, 16, 256 if whole else 128)
+    rows = 64 if columns > 32 else 128
+    tiles = -(-form.positions // rows) * -(-form.outputs.value // columns)
+    each = 1
+    while each < MOST_TILES and tiles // (2 * each) >= WAVES * gpu.sms:
+        each *= 2
+    return ShallowTile(rows, columns, each)
+
+
+def keeping_pays(form: Form, gpu: Gpu) -> bool:
+    """Where a program has several tiles: then weights would be loaded as often as inputs."""
+    return shallow(form) and shallow_tile(form, gpu).tiles > 1
 
 
 def direct_tile(form: Form, grade: Grade, gpu: Gpu, whole: bool = False) -> Tile:

@@ -1,7 +1,7 @@
 """Convolutions, ordinary and transposed, in one to three dimensions, with what follows them in the
 epilogue.
 
-Five ways to write one, each with a file of its own:
+Six ways to write one, each with a file of its own:
 
 - ``packed``: operands brought into the order and the numbers that tensor cores want, then the inner loop of
   a good matrix product (:mod:`.triton.packed`). What nearly every large
@@ -12,6 +12,8 @@ Five ways to write one, each with a file of its own:
   (:mod:`.triton.pointwise`).
 - ``window``: few input channels, so that all inputs of a position fit one tile
   (:mod:`.triton.window`).
+- ``shallow``: few input channels and many positions: packed operands, with weights that are loaded once for
+  some tiles (:mod:`.triton.shallow`).
 - ``depthwise``: one input channel per output channel (:mod:`.triton.depthwise`).
 
 Settings: ``mode`` is one of these, ``grade`` how exactly fp32 operands are multiplied
@@ -29,11 +31,12 @@ from egg.expert.patterns.convolution.form import Form
 from egg.expert.patterns.convolution.grade import Grade
 from egg.expert.patterns.convolution.norms import write_norms
 from egg.expert.patterns.convolution.sums import write_sums
-from egg.expert.patterns.convolution.tiles import exactness_is_free, packing_pays, rows_pay
+from egg.expert.patterns.convolution.tiles import exactness_is_free, keeping_pays, packing_pays, rows_pay
 from egg.expert.patterns.convolution.triton.depthwise import write_depthwise
 from egg.expert.patterns.convolution.triton.direct import write_direct
 from egg.expert.patterns.convolution.triton.packed import write_packed
 from egg.expert.patterns.convolution.triton.pointwise import write_pointwise
+from egg.expert.patterns.convolution.triton.shallow import write_shallow
 from egg.expert.patterns.convolution.triton.window import windowed, write_window
 from egg.expert.sizes import ONE
 
@@ -65,6 +68,8 @@ def _write(graph: Graph, group: Group, target: Target) -> Part:
             return write_pointwise(form, grade, target)
         case "window":
             return write_window(form, grade, target)
+        case "shallow":
+            return write_shallow(form, grade, target)
         case "depthwise":
             return write_depthwise(form, target)
         case other:
@@ -88,4 +93,6 @@ def _mode(form: Form, grade: Grade, target: Target) -> str:
         return "window"
     if rows_pay(form, grade, target.gpu):
         return "pointwise"
-    return "packed" if packing_pays(form, grade, target.gpu) else "direct"
+    if not packing_pays(form, grade, target.gpu):
+        return "direct"
+    return "shallow" if keeping_pays(form, target.gpu) else "packed"

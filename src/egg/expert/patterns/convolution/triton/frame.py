@@ -29,6 +29,12 @@ def new_kernel(form: Form, name: str, doc: str) -> Kernel:
 
 def open_tile(form: Form, kernel: Kernel) -> None:
     """Lines that find the tile of a program and its indices."""
+    open_channels(form, kernel)
+    open_places(form, kernel)
+
+
+def open_channels(form: Form, kernel: Kernel) -> None:
+    """The output channels of a program; ``pid`` is the number of its positions then."""
     line = kernel.body.line
     line("pid = tl.program_id(0)")
     for axis in reversed(form.apart):
@@ -40,6 +46,11 @@ def open_tile(form: Form, kernel: Kernel) -> None:
     if form.groups.value != 1 or form.groups.factors:
         line(f"group = pid % {_wrapped(form.groups.code())}")
         line(f"pid = pid // {_wrapped(form.groups.code())}")
+
+
+def open_places(form: Form, kernel: Kernel) -> None:
+    """The output positions of tile number ``pid``."""
+    line = kernel.body.line
     define_steps(form, kernel)
     count_positions(form, kernel, "inside")
     open_positions(form, kernel)
@@ -51,6 +62,11 @@ def open_tile(form: Form, kernel: Kernel) -> None:
 
 def close_tile(form: Form, kernel: Kernel) -> None:
     """The sums turned around: positions along the lanes, so that channels-first stores are contiguous."""
+    close_positions(form, kernel)
+    close_channels(form, kernel)
+
+
+def close_positions(form: Form, kernel: Kernel) -> None:
     line = kernel.body.line
     if form.joined is None:
         line("acc = tl.trans(acc)")
@@ -59,6 +75,10 @@ def close_tile(form: Form, kernel: Kernel) -> None:
         open_joined(form, kernel)
         line(f"inside = p < {counted(form)}")
         leave_out(form, kernel, form.phased)
+
+
+def close_channels(form: Form, kernel: Kernel) -> None:
+    line = kernel.body.line
     line("o = tl.trans(o)")
     line(f"kept = o < {form.outputs}")
     line(f"c = group * {_wrapped(form.outputs.code())} + o" if form.groups.code() != "1" else "c = o")
@@ -127,15 +147,19 @@ def open_positions(form: Form, kernel: Kernel) -> None:
 
 def grid(form: Form, block_p: str, block_o: str, phases: bool = True) -> str:
     """How many programs there are; without ``phases`` each takes all of them."""
-    batch = [_wrapped(form.batch.code())] if form.batch != ONE else []
-    total = " * ".join([*batch, *(_wrapped(axis.count_text) for axis in form.axes)])
-    total = counted(form) if form.windows is not None or form.imaged else total
-    programs = batch if form.imaged else []
-    programs += [f"triton.cdiv({total}, {block_p})", f"triton.cdiv({form.outputs}, {block_o})"]
+    programs = [tiles_of(form, block_p), f"triton.cdiv({form.outputs}, {block_o})"]
     programs += [form.groups.code()] if form.groups.code() != "1" else []
     turns = prod(axis.phases for axis in form.apart)
     programs += [str(turns)] if phases and turns > 1 else []
     return f"({' * '.join(programs)},)"
+
+
+def tiles_of(form: Form, block_p: str) -> str:
+    """How many tiles of positions there are, for the host."""
+    batch = [_wrapped(form.batch.code())] if form.batch != ONE else []
+    total = " * ".join([*batch, *(_wrapped(axis.count_text) for axis in form.axes)])
+    total = counted(form) if form.windows is not None or form.imaged else total
+    return " * ".join([*(batch if form.imaged else []), f"triton.cdiv({total}, {block_p})"])
 
 
 def _wrapped(text: str) -> str:

@@ -72,7 +72,7 @@ def _phase_sums(form: Form, kernel: Kernel, grade: Grade, large: bool) -> None:
     for phase in range(form.width):
         if form.joined is not None:
             define_phase(form, kernel, phase)
-        _rows(form, kernel, large)
+        _begin(form, kernel, large)
         if form.uniform:
             _vector_loop(form, kernel, grade)
         elif form.joined is None or form.joined.taps(phase):
@@ -92,13 +92,22 @@ def _dense_sums(form: Form, kernel: Kernel, grade: Grade, large: bool) -> None:
         line(f"u{x} = q{x} {'-' if shift < 0 else '+'} {abs(shift)}")
         line(f"in_{x} = u{x} // {axis.stride}")
         line(f"inside = live & (u{x} >= 0) & (in_{x} * {axis.stride} == u{x}) & (in_{x} < {axis.size})")
-        _rows(form, kernel, large, begin=not tap)
+        if tap:
+            open_rows(form, kernel, large)
+        else:
+            _begin(form, kernel, large)
         _scalar_loop(form, kernel, grade, ", mask=tl.trans(inside), other=0.0")
     line("inside = live")
 
 
-def _rows(form: Form, kernel: Kernel, large: bool, begin: bool = True) -> None:
-    """Where the first tap of each position lies in the packed input, and of each channel in the weights.
+def _begin(form: Form, kernel: Kernel, large: bool) -> None:
+    open_rows(form, kernel, large)
+    open_columns(form, kernel)
+    kernel.body.line("acc = tl.zeros((BLOCK_P, BLOCK_O), tl.float32)")
+
+
+def open_rows(form: Form, kernel: Kernel, large: bool) -> None:
+    """Where the first tap of each position lies in the packed input.
 
     In 32 bits where those reach: what is added to it in the loop is half of the addresses' arithmetic.
     """
@@ -110,10 +119,13 @@ def _rows(form: Form, kernel: Kernel, large: bool, begin: bool = True) -> None:
     line(f"row = tl.trans(tl.where(inside, {place}, {_position(form, first=True)})){reached} * {width}")
     if grouped:
         line("row += group * padded_c")
-    channel = f"group * {_wrapped(form.outputs)} + o" if grouped else "o"
-    if begin:
-        line(f"column = tl.trans(tl.minimum({channel}, {form.groups * form.outputs} - 1)) * summed")
-        line("acc = tl.zeros((BLOCK_P, BLOCK_O), tl.float32)")
+
+
+def open_columns(form: Form, kernel: Kernel) -> None:
+    """Where the first tap of each output channel lies in the packed weights."""
+    channel = f"group * {_wrapped(form.outputs)} + o" if form.groups != ONE else "o"
+    last = f"{form.groups * form.outputs} - 1"
+    kernel.body.line(f"column = tl.trans(tl.minimum({channel}, {last})) * summed")
 
 
 def _position(form: Form, first: bool = False) -> str:
@@ -162,12 +174,23 @@ def _nested(outer: str, size: str, inner: str) -> str:
 def _vector_loop(form: Form, kernel: Kernel, grade: Grade) -> None:
     """Taps and channels in one run of ``k``: blocks may begin and end anywhere."""
     line = kernel.body.line
-    x, w = _offsets(form)
+    _, w = _offsets(form)
     length = f"{form.most_taps} * padded_c" if form.most_taps > 1 else "padded_c"
     line(f"for k0 in range(0, {length}, BLOCK_K):")
     kernel.body.indent += 1
     line("k = k0 + tl.arange(0, BLOCK_K)")
     line(f"live = (k < {length})[None, :]")
+    offset = take_apart(form, kernel)
+    contiguous = not form.phased
+    line(f"x_at = row + ({offset})[None, :]")
+    line("w_at = column + k[None, :]" if contiguous else f"w_at = column + ({w} + ci)[None, :]")
+    _products(kernel, grade, *[", mask=live, other=0.0"] * 2)
+    kernel.body.indent -= 1
+
+
+def take_apart(form: Form, kernel: Kernel) -> str:
+    """``k`` as taps and a channel, and what they move the input by."""
+    line, (x, _) = kernel.body.line, _offsets(form)
     rest = [axis for axis in form.axes if axis.most_taps > 1]
     counts = [axis.most_taps for axis in rest]
     for at, axis in enumerate(rest):
@@ -177,11 +200,7 @@ def _vector_loop(form: Form, kernel: Kernel, grade: Grade) -> None:
         inner = f"({inner})" if " " in inner else inner
         line(f"j{axis.letter} = k // {inner}" + (f" % {axis.most_taps}" if at else ""))
     line("ci = k % padded_c" if rest else "ci = k")
-    contiguous = not form.phased
-    line(f"x_at = row + ({f'{x} + ' if x else ''}ci)[None, :]")
-    line("w_at = column + k[None, :]" if contiguous else f"w_at = column + ({w} + ci)[None, :]")
-    _products(kernel, grade, *[", mask=live, other=0.0"] * 2)
-    kernel.body.indent -= 1
+    return f"{x} + ci" if x else "ci"
 
 
 def _scalar_loop(form: Form, kernel: Kernel, grade: Grade, masked: str = "") -> None:

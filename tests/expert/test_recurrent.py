@@ -117,8 +117,8 @@ def test_small_layers_walk_alone_large_ones_together_and_the_largest_step_by_ste
 
 
 def test_unfit_says_why() -> None:
-    with pytest.raises(Unfit, match="1024 hidden units do not fit"):
-        written(captured("LSTM", 1, "", "B, T, I, H = 4, 16, 64, 1024"))
+    with pytest.raises(Unfit, match="2048 hidden units do not fit"):
+        written(captured("LSTM", 1, "", "B, T, I, H = 4, 16, 64, 2048"))
     with pytest.raises(Unfit, match="no mode dance"):
         written(captured("GRU", 2, ""), mode="dance")
 

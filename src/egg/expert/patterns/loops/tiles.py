@@ -19,6 +19,7 @@ from egg.expert.patterns.loops.bags import WHOLE, bagged
 from egg.expert.patterns.loops.scans import SCANNED, scanning, shared_scans
 from egg.expert.patterns.loops.selection import selecting
 from egg.expert.patterns.loops.statistics import FOLDED
+from egg.expert.patterns.loops.stores import SECTOR, rows_side_by_side
 from egg.expert.patterns.loops.work import Plan, Work
 from egg.expert.sizes import ONE, Size
 
@@ -47,8 +48,6 @@ LINE = 32
 """Elements of fp32 that fill a line of the cache."""
 LONE = 8192
 """Elements of a tile whose program has a multiprocessor for itself: 16 for each thread of 16 warps."""
-SECTOR = 32
-"""Bytes that memory reads at once."""
 HEAVY = 1024
 """Elements that 8 warps compute at a time where arithmetic takes the time: four for each thread. With 32, a
 focal loss takes 255 registers of a thread and one program fits into a multiprocessor; with four 52 and
@@ -163,6 +162,7 @@ def _in_mode(work: Work, target: Target, mode: str) -> Plan:
             block_x = min(power_of_two(kept), max(1, 2048 // block_r))
             while block_x > 1 and domain.outer_size.value * kept // block_x < wanted:
                 block_x //= 2
+            block_x = max(block_x, rows_side_by_side(work, RESIDENT // 2 // block_r))
         return Plan("resident", block_x, block_r, _warps(block_x * block_r))
     if inner and (folded := _folded(work, mode, wanted)):
         more = wanted * 8 // folded.warps  # as many threads in all as where a program has more

@@ -27,17 +27,19 @@ from egg.expert.emit.kernel import Knobs
 from egg.expert.graph import Graph, Node, Origin, Value
 from egg.expert.parts import REACH, Group, Launch, Part, Target, Unfit, Use, spelled, within_reach
 from egg.expert.patterns.recurrent.triton.functions import PROJECT
-from egg.expert.patterns.recurrent.triton.kernel import CONSTANTS, GATES, SIZES, Walk, project_launch
+from egg.expert.patterns.recurrent.triton.kernel import COLUMNS, CONSTANTS, GATES, SIZES, Walk, project_launch
 from egg.expert.sizes import Size
 
 MODES = ("alone", "steps", "cooperative")
 _USES = {"steps": frozenset({Use.STEPPED}), "cooperative": frozenset({Use.COOPERATIVE})}
 ON_CHIP = 160 * 1024
 """Bytes of weights that a program can hold in registers and shared memory, with room for the rest."""
-PARTS = 8
-"""Parts of the summed dimension: one per warp."""
+PARTS = 4
+"""Parts of the summed dimension: one per warp, and four warps where their registers hold the weights."""
+IN_REGISTERS = 512
+"""Bytes of weights for each thread: half of its registers."""
 NARROWEST = 16
-"""Units and rows of the smallest product."""
+"""Columns and rows of the smallest product."""
 
 
 def write(graph: Graph, group: Group, target: Target) -> Part:
@@ -110,6 +112,16 @@ class _Layer:
         return len(GATES[self.node["cell"]])
 
     @property
+    def columns(self) -> int:
+        return COLUMNS[self.node["cell"]]
+
+    @property
+    def parts(self) -> int:
+        """Of the summed dimension, and warps; as many as hold the weights."""
+        enough = self._held_bytes(self.units, self.stacked) <= PARTS * 32 * IN_REGISTERS
+        return PARTS if enough else 2 * PARTS
+
+    @property
     def directions(self) -> int:
         return 2 if self.node["bidirectional"] else 1
 
@@ -122,7 +134,11 @@ class _Layer:
         return max(NARROWEST, _power_above(self.hidden.value))
 
     def on_chip(self, units: int, stacked: bool) -> bool:
-        return 4 * self.gates * self.depth * units * (2 if stacked else 1) <= ON_CHIP
+        return self._held_bytes(units, stacked) <= ON_CHIP
+
+    def _held_bytes(self, units: int, stacked: bool) -> int:
+        """Of the weights of a program."""
+        return 4 * self.columns * self.depth * units * (2 if stacked else 1)
 
     # -- rules -----------------------------------------------------------------------------------------
 
@@ -132,7 +148,8 @@ class _Layer:
         if chosen is None:
             if self.on_chip(self.depth, False):
                 return "alone"
-            side_by_side = self.layers > 1 and self.directions == 1 and self.on_chip(self.units, True)
+            side_by_side = self.layers > 1 and self.directions == 1
+            side_by_side = side_by_side and self.on_chip(self._units_of(True), True)
             programs, gpu = self._programs(self._shared_rows, side_by_side), self.target.gpu
             return "cooperative" if gpu.vendor == "nvidia" and programs <= gpu.sms else "steps"
         if chosen not in MODES:
@@ -144,12 +161,28 @@ class _Layer:
         return self._programs(self.rows, stacked)
 
     def _programs(self, rows: int, stacked: bool) -> int:
-        groups, tiles = -(-self.hidden.value // self.units), -(-self.batch.value // rows)
+        return self._programs_of(self._units_of(stacked), rows, stacked)
+
+    def _programs_of(self, units: int, rows: int, stacked: bool) -> int:
+        groups, tiles = -(-self.hidden.value // units), -(-self.batch.value // rows)
         return groups * tiles * (self.layers if stacked else self.directions)
 
     @property
     def units(self) -> int:
-        return int(self.target.settings.get("UNITS", NARROWEST))
+        return self._units_of(self.stacked)
+
+    def _units_of(self, stacked: bool) -> int:
+        """As few as a product takes, while all programs run at the same time: a step has a latency of its
+        own, and the more programs share its work the less comes on top."""
+        if chosen := self.target.settings.get("UNITS"):
+            return int(chosen)
+        least = NARROWEST // self.columns
+        fitting = (
+            units
+            for units in (least, 2 * least)
+            if self._programs_of(units, self._shared_rows, stacked) <= self.target.gpu.sms
+        )
+        return next(fitting, NARROWEST)
 
     @property
     def rows(self) -> int:
@@ -168,7 +201,7 @@ class _Layer:
         """Layers side by side: of one direction, with the weights of both inputs of a unit on chip."""
         if self.layers == 1 or self.directions == 2 or self.mode == "alone":
             return False
-        return self.on_chip(self.units, True) and (
+        return self.on_chip(self._units_of(True), True) and (
             self.mode == "steps" or self.programs(True) <= self.target.gpu.sms
         )
 
@@ -282,7 +315,7 @@ class _Layer:
         return self.knobs.constant("UNITS", self.units, (), "hidden units per program")
 
     def _depth(self) -> str:
-        least = NARROWEST if self.mode == "alone" else NARROWEST * PARTS
+        least = NARROWEST if self.mode == "alone" else NARROWEST * self.parts
         return f"max({least}, triton.next_power_of_2({self.hidden}))"
 
     # -- launches --------------------------------------------------------------------------------------
@@ -322,9 +355,9 @@ class _Layer:
         parts = (
             "1"
             if self.mode == "alone"
-            else self.knobs.constant("PARTS", PARTS, (), "of the summed dimension")
+            else self.knobs.constant("PARTS", self.parts, (), "of the summed dimension")
         )
-        warps = self.knobs.constant("NUM_WARPS", PARTS if self.mode != "alone" else 4, (4, 8, 16))
+        warps = self.knobs.constant("NUM_WARPS", self.parts if self.mode != "alone" else 4, (4, 8, 16))
         constants = (self._rows(), self._units(), self._depth(), parts, str(self.exact))
         given |= dict(zip(CONSTANTS, constants, strict=True))
         options = {"num_warps": warps, "num_stages": "1"}

@@ -29,16 +29,16 @@ def project_input(
 TILE = DeviceFunction(
     "weight_tile",
     '''@triton.jit
-def weight_tile(w_ptr, u, k, hidden, wanted):
-    """Weights of the units u, transposed while loading: [part, k, unit]; zeros where none are wanted."""
-    inside = (k < hidden)[:, :, None] & (u < hidden)[None, None, :] & wanted
-    return tl.load(w_ptr + u[None, None, :] * hidden + k[:, :, None], mask=inside, other=0.0)''',
+def weight_tile(w_ptr, place, there, k, hidden, wanted):
+    """These rows of the weights, transposed while loading: [part, k, row]; zeros where none are wanted."""
+    inside = (k < hidden)[:, :, None] & there[None, None, :] & wanted
+    return tl.load(w_ptr + place[None, None, :] * hidden + k[:, :, None], mask=inside, other=0.0)''',
 )
 LARGEST = DeviceFunction(
     "largest_weight",
     '''@triton.jit
 def largest_weight(w):
-    """Of each unit."""
+    """Of each row."""
     return tl.max(tl.max(tl.abs(w), axis=1), axis=0)''',
 )
 HALVES = DeviceFunction(

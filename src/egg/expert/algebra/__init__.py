@@ -5,6 +5,7 @@ from __future__ import annotations
 from egg.expert.algebra import (
     amplified,
     attention,
+    choices,
     contractions,
     convolutions,
     grouped_heads,
@@ -21,6 +22,7 @@ RULES: tuple[Rule, ...] = (
     *literals.RULES,
     *pointwise.RULES,
     *reductions.RULES,
+    *choices.RULES,
     *recurrences.RULES,
     *attention.RULES,
     *grouped_heads.RULES,

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from egg.expert.algebra.rewrite import Draft, Rewrite, Rule, instead, made_by, only_reader, same
 from egg.expert.graph import Graph, Node
-from egg.expert.sizes import ONE, Size, as_size
+from egg.expert.sizes import ONE, Size, aligned, as_size
 
 
 def whole(graph: Graph, node: Node) -> Rewrite | None:
@@ -145,6 +145,34 @@ def reshape_there_and_back(graph: Graph, node: Node) -> Rewrite | None:
     return instead(replace(middle, inputs=before.inputs, outputs=node.outputs))
 
 
+def piece_of_cat(graph: Graph, node: Node) -> Rewrite | None:
+    """A slice that is an operand of a concatenation, where all that is read of it are such slices: channels
+    that are packed for a function and taken apart in it."""
+    cat = made_by(graph, node.inputs[0] if node.op == "view" else None, "cat")
+    if cat is None or cat.output in graph.results:
+        return None
+    pieces = {id(reader): _piece(graph, cat, reader) for reader in graph.consumers[cat.output]}
+    found = pieces.get(id(node))
+    return same(found) if found is not None and None not in pieces.values() else None
+
+
+def _piece(graph: Graph, cat: Node, reader: Node) -> str | None:
+    """The operand of a concatenation that a slice is; sizes are compared at all captured ones."""
+    if reader.op != "view" or reader["how"] != "slice" or any(as_size(s) != ONE for s in reader["steps"]):
+        return None
+    dim, made = cat["dim"], graph.result(reader)
+    if any(as_size(s) != Size(0) for at, s in enumerate(reader["starts"]) if at != dim):
+        return None
+    before: tuple[int, ...] = (0,)
+    for name in map(str, cat.inputs):
+        piece = graph.value(name)
+        begins = all(a == b for a, b in aligned(as_size(reader["starts"][dim]).values, before))
+        if begins and piece.shape == made.shape and piece.dtype == made.dtype:
+            return name
+        before = tuple(a + b for a, b in aligned(before, piece.shape[dim].values))
+    return None
+
+
 def beginning_of_scatter(graph: Graph, node: Node) -> Rewrite | None:
     """The first places of a scatter: elements for the others need not be written.
 
@@ -175,5 +203,6 @@ RULES: tuple[Rule, ...] = (
     reversed_scan,
     exclusive_scan,
     reshape_there_and_back,
+    piece_of_cat,
     beginning_of_scatter,
 )

@@ -12,6 +12,12 @@ from egg.expert.index import Expr
 from egg.expert.parts import Unfit, spelled
 from egg.expert.sizes import Size
 
+UNCHECKED = {
+    "linalg_inv": "inv_ex", "inverse": "inv_ex", "linalg_solve": "solve_ex", "linalg_cholesky": "cholesky_ex",
+}  # fmt: skip
+"""Functions of ``torch.linalg`` that wait for an error code from the GPU, and the same without waiting: what
+has no inverse becomes infinite or NaN, where PyTorch raises."""
+
 
 def number_text(value: Any) -> str:
     """A number, or a size, as Python has it; infinities are no names there."""

@@ -104,7 +104,7 @@ def test_a_lower_grade_is_one_product() -> None:
 
 
 def test_small_layers_walk_alone_large_ones_together_and_the_largest_step_by_step() -> None:
-    small = written(captured("GRU", 1, "bias=False"))
+    small = written(captured("GRU", 1, "bias=False", "B, T, I, H = 10, 12, 24, 24"))
     assert not any("for " in line for line in small.call)
     large = captured("LSTM", 3, "", "B, T, I, H = 4, 16, 64, 256")
     text = "\n".join(written(large).call)

@@ -192,16 +192,16 @@ def moves_nothing(graph: Graph, node: Node) -> bool:
 def repeats(graph: Graph, nodes: Sequence[Node]) -> bool:
     """Whether a group would compute values anew that are worth keeping.
 
-    A value that is read as it is and by a slice besides is computed for both positions. That is no loss where
-    it follows cheaply from memory, and what there is one of per row does not count. But if it follows from
-    another value like it, that is computed four times, and so on.
+    A value that is read as it is and by a slice or backwards besides is computed for both positions. That is
+    no loss where it follows cheaply from memory, and what there is one of per row does not count. But if it
+    follows from another value like it, that is computed four times, and so on.
     """
     made = {name: node for node in nodes for name in node.outputs}
     inside = {id(node) for node in nodes}
     readers = {name: [r for r in graph.consumers[name] if id(r) in inside] for name in made}
     twice = {
         name for name, those in readers.items()
-        if len(those) > 1 and any(r.op == "view" and r["how"] == "slice" for r in those)
+        if len(those) > 1 and any(r.op == "view" and r["how"] in ("slice", "flip") for r in those)
     }  # fmt: skip
     for name in twice:
         size, waiting, met = graph.value(name).elements.value, [name], set[str]()

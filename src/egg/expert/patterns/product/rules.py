@@ -21,7 +21,7 @@ from egg.hardware.gpus import Gpu, reference
 
 NARROW = 8
 """Rows or columns up to which no tensor core is used: the product is one pass over the larger operand."""
-NARROW_COMPUTED = 2
+NARROW_COMPUTED, NARROW_ACROSS = 2, 4
 """The same for rows of a 16-bit product whose larger operand is computed on the way: on ordinary units eight
 rows of an int8 weight of 4096 x 14336 took 128 us on an H200, whose bytes take 15."""
 FULL_ROW = 512
@@ -166,6 +166,10 @@ def _narrow(problem: Problem) -> bool:
     weighed = problem.batch == ONE and problem.right.dtype in HALF and problem.computes(problem.right)
     if weighed and rows < columns:
         return rows <= NARROW_COMPUTED
+    larger = problem.right if rows < columns else problem.left
+    across = larger.stride[-2 if rows < columns else -1] != ONE
+    if across and problem.batch == ONE and larger.dtype in HALF:
+        return min(rows, columns) <= NARROW_ACROSS
     return min(rows, columns) <= NARROW
 
 

@@ -34,10 +34,13 @@ MODES = ("alone", "steps", "cooperative")
 _USES = {"steps": frozenset({Use.STEPPED}), "cooperative": frozenset({Use.COOPERATIVE})}
 ON_CHIP = 160 * 1024
 """Bytes of weights that a program can hold in registers and shared memory, with room for the rest."""
-PARTS = 4
-"""Parts of the summed dimension: one per warp, and four warps where their registers hold the weights."""
-IN_REGISTERS = 512
-"""Bytes of weights for each thread: half of its registers."""
+PARTS, DEEP = 4, 512
+"""Parts of the summed dimension: one per warp, and four warps up to so many hidden units."""
+ALONE = 32
+"""Hidden units of which one program has all."""
+MOST_ROWS = 64
+STATE_BYTES, SHARED = 6, 200 * 1024
+"""Of shared memory: for each number of a state that passes through it in two halves, and in all."""
 NARROWEST = 16
 """Columns and rows of the smallest product."""
 
@@ -117,9 +120,8 @@ class _Layer:
 
     @property
     def parts(self) -> int:
-        """Of the summed dimension, and warps; as many as hold the weights."""
-        enough = self._held_bytes(self.units, self.stacked) <= PARTS * 32 * IN_REGISTERS
-        return PARTS if enough else 2 * PARTS
+        """Of the summed dimension, and warps."""
+        return PARTS if self.depth <= DEEP else 2 * PARTS
 
     @property
     def directions(self) -> int:
@@ -146,7 +148,7 @@ class _Layer:
     def mode(self) -> str:
         chosen = self.target.settings.get("mode")
         if chosen is None:
-            if self.on_chip(self.depth, False):
+            if self.depth <= ALONE:
                 return "alone"
             side_by_side = self.layers > 1 and self.directions == 1
             side_by_side = side_by_side and self.on_chip(self._units_of(True), True)
@@ -192,8 +194,11 @@ class _Layer:
 
     @property
     def _shared_rows(self) -> int:
-        """Where hidden units are divided among programs."""
-        chosen = max(NARROWEST, min(64, _power_above(self.batch.value)))
+        """Where hidden units are divided among programs: as many as their states leave room for."""
+        chosen = max(NARROWEST, min(MOST_ROWS, _power_above(self.batch.value)))
+        inputs = 2 if self.layers > 1 and self.directions == 1 else 1
+        while chosen > NARROWEST and chosen * self.depth * STATE_BYTES * inputs > SHARED:
+            chosen //= 2
         return int(self.target.settings.get("ROWS", chosen))
 
     @property

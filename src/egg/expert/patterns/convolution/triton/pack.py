@@ -7,6 +7,8 @@ the image again (and returns at once where it did).
 
 from __future__ import annotations
 
+from math import prod
+
 from egg.expert.emit.code import Code
 from egg.expert.emit.kernel import Kernel
 from egg.expert.emit.reader import Reader
@@ -23,6 +25,8 @@ SAMPLE = 1024
 """Numbers of an image that its scale is guessed from."""
 ROOM = 8
 """Powers of two that the largest number may lie above the largest of the sample."""
+LONG = 2**21
+"""Elements of an input that has large tiles for every multiprocessor."""
 RESIDENT = 2048
 """Programs of a packing kernel that a large GPU holds at once."""
 
@@ -76,7 +80,7 @@ def _chunks(packing: Packing) -> int:
     items = -(-form.axes[-1].padded() // wide) * -(-packing.channels // columns)
     for axis in form.axes[:-1]:
         items *= axis.padded()
-    wanted = max(1, min(RESIDENT // form.batch.value, items // 2, 1024))
+    wanted = max(1, min(RESIDENT // form.batch.value, items // (2 if _is_long(packing) else 1), 1024))
     return 1 << (wanted.bit_length() - 1)
 
 
@@ -171,10 +175,17 @@ def _input_at(packing: Packing, kernel: Kernel, pointers: dict[str, str]) -> str
 def _pack_tile(packing: Packing) -> tuple[int, int]:
     columns = min(64, 1 << (packing.channels - 1).bit_length())
     long = packing.form.axes[-1].padded()
-    limit = 8192 // columns
+    limit = max(32, (8192 if _is_long(packing) else 2048) // columns)
     choices = [q for q in (32, 64, 128, 256, 512, 1024) if q <= limit]
     waste = {q: (-(-long // q) * q, -q) for q in choices}
     return min(choices, key=lambda q: (waste[q][0] > 1.15 * min(w for w, _ in waste.values()), -q)), columns
+
+
+def _is_long(packing: Packing) -> bool:
+    """Whether there are large tiles for all multiprocessors, several in turn. Where there are not, a pass
+    takes as long as one program does."""
+    positions = prod(axis.padded() for axis in packing.form.axes)
+    return packing.form.batch.value * packing.channels * positions >= LONG
 
 
 def _scale_of_image(packing: Packing, kernel: Kernel, pointers: dict[str, str]) -> None:

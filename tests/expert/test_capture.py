@@ -92,6 +92,7 @@ FUNCTIONS = {
     "gathers": ("x.index_select(1, torch.arange(3)), x.gather(1, torch.zeros(B, 2, H, dtype=torch.long)), x[:, torch.arange(4)]", {"gather": 3}),
     "written in place": ("y = x * 1.5; y += 1; y[:, 2:5] = 0; y.view(-1).mul_(2); z = y.transpose(1, 2); z[0] -= 3; return y, z", {"cat": 3}),
     "in order": ("torch.topk(x, 3, 1), torch.sort(x, 2)[0]", {"selection": 2, "library": 0}),
+    "named by another's type": ("(x > 0).type(x.type()) * x", {"library": 0}),
     "no normal form": ("torch.fft.rfft(x).abs(), torch.kthvalue(x, 2, 1)[0]", {"library": 2}),
 }  # fmt: skip
 

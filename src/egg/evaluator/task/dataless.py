@@ -28,6 +28,12 @@ META = torch.device("meta")
 LONGEST_LITERAL = 256
 """Numbers of a ``torch.tensor([...])`` that are filled tensors one by one; more are one operator of ours."""
 
+_TYPES = {
+    "FloatTensor": torch.float32, "HalfTensor": torch.float16, "BFloat16Tensor": torch.bfloat16,
+    "DoubleTensor": torch.float64, "LongTensor": torch.int64, "IntTensor": torch.int32,
+    "ShortTensor": torch.int16, "CharTensor": torch.int8, "ByteTensor": torch.uint8,
+    "BoolTensor": torch.bool,
+}  # fmt: skip
 _PLAIN = {torch.bool: torch.uint8}
 """How numbers are written down that are no numbers in Python."""
 
@@ -96,6 +102,8 @@ class WithoutData(TorchFunctionMode):
             return args[0]
         if name == "to" and len(args) > 1 and isinstance(args[1], str | torch.device):
             args = (args[0], META, *args[2:])
+        if name == "type" and len(args) == 2 and (dtype := _named_type(args[1])) is not None:
+            return args[0].to(dtype)
         if func in (torch.nn.functional.cross_entropy, torch.nn.functional.nll_loss):
             losses = _each_loss(func, args, named)
             if losses is not None:
@@ -108,6 +116,12 @@ class WithoutData(TorchFunctionMode):
         if name.startswith("conv_transpose"):
             _check_channels(*args[:2])
         return func(*args, **named)
+
+
+def _named_type(kind: object) -> torch.dtype | None:
+    """The type of elements that ``x.type(y.type())`` asks for: a meta tensor's is ``torch.meta.FloatTensor``,
+    which no tensor becomes by its name."""
+    return _TYPES.get(kind.rsplit(".", 1)[-1]) if isinstance(kind, str) else None
 
 
 def _check_channels(x: torch.Tensor, weight: torch.Tensor) -> None:

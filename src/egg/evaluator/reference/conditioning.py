@@ -18,12 +18,13 @@ from egg.evaluator.reference.reference import Reference
 from egg.evaluator.reference.yardstick import Rounded, coarsest_rounding, converted, perturb, unit_of
 from egg.evaluator.task.program import outputs_of
 
-LOTS = 4
-"""Draws of signs for the roundings that conditioning looks at."""
+LOTS, FEWER = 16, 4
+"""Draws of signs for the roundings that conditioning looks at. An element and the maximum of its row may move
+alike in several of them, and a band of magnitudes may have elements of one row alone."""
+MANY, LARGE = 1 << 20, 1 << 26
+"""Elements of all inputs from which on there are fewer draws, or only one."""
 CROSSING, CROSSING_COARSE = 16.0, 2.0
 """Roundings by which a float may lie off the boundary between two integers, in fp32 and in 16 bits."""
-LARGE = 1 << 26
-"""Elements of all inputs from which on one draw must do."""
 
 
 def moved(reference: Reference, case: Case) -> list[Moved]:
@@ -35,7 +36,7 @@ def moved(reference: Reference, case: Case) -> list[Moved]:
     """
     found = [STILL for _ in case.golden]
     limits = [_lost_at(reference, leaf) / 10 for _, leaf in case.outputs]
-    for lot in _lots(case):
+    for lot in _lots(case, LOTS):
         try:
             up, down = (_perturbed(reference, case, sign, lot) for sign in (1.0, -1.0))
         except TaskError:
@@ -56,7 +57,7 @@ def crossed(reference: Reference, case: Case, position: int) -> list[torch.Tenso
     """
     roundings = CROSSING if unit_of(case.inputs, reference.module) <= 2.0**-24 else CROSSING_COARSE
     found = []
-    for lot in _lots(case):
+    for lot in _lots(case, FEWER):
         for sign in (1.0, -1.0):
             try:
                 outputs = _perturbed(reference, case, sign * roundings, lot, whole=True)
@@ -67,8 +68,9 @@ def crossed(reference: Reference, case: Case, position: int) -> list[torch.Tenso
     return [leaf for leaf in found if leaf.shape == case.golden[position][1].shape]
 
 
-def _lots(case: Case) -> range:
-    return range(LOTS if sum(t.numel() for t in case.tensors) < LARGE else 1)
+def _lots(case: Case, most: int) -> range:
+    size = sum(t.numel() for t in case.tensors)
+    return range(most if size < MANY else FEWER if size < LARGE else 1)
 
 
 def _lost_at(reference: Reference, leaf: Any) -> float:

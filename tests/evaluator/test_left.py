@@ -11,7 +11,9 @@ from egg.evaluator.interpreter.left import Left
 from egg.evaluator.interpreter.session import Session
 from egg.evaluator.operators.ops import Recorder
 from egg.evaluator.task.containers import contents
-from egg.evaluator.worker.kept import Kept, Spared
+from egg.evaluator.worker import kept as kept_module
+from egg.evaluator.worker.kept import Kept
+from egg.evaluator.worker.memories import Spared
 
 NOTHING = Spared(frozenset())
 
@@ -160,3 +162,75 @@ def test_a_new_tensor_stands_for_the_one_of_its_size_that_has_gone() -> None:
     number = [at for at, _ in kept.changed].index(made.data_ptr())
     kept.put_back(number, own(kept))
     assert made.eq(1.0).all()
+
+
+def fresh(use: Callable[[], object]) -> str:
+    """What is seen where ``use`` takes memory."""
+    left = Left({}, Session())
+    with left, Recorder(reader=left, fill_empties=left.fresh):
+        use()
+    return left.found
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda: torch.empty(8) + 1,
+        lambda: torch.empty(4, 8)[1].clone(),
+        lambda: torch.ones(4).resize_(64).sum(),
+    ],
+)
+def test_new_memory_is_read_that_nothing_has_written(use: Callable[[], object]) -> None:
+    assert "before anything is stored there" in fresh(use)
+
+
+def inverse() -> torch.Tensor:
+    order = torch.arange(7, -1, -1)
+    found = torch.empty_like(order)
+    found[order] = torch.arange(8)
+    return found + 1
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda: torch.empty(8).zero_() + 1,
+        lambda: torch.empty(8).normal_() + 1,
+        lambda: torch.zeros(8) + torch.ones(8),
+        lambda: torch.ones(4).resize_(64)[:4].sum(),
+        inverse,
+    ],
+)
+def test_new_memory_is_written_first(use: Callable[[], object]) -> None:
+    assert not fresh(use)
+
+
+def test_pages_of_a_large_memory_that_two_calls_leave_different_are_marked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(kept_module, "MOST_COPIED", 1 << 12)
+    held, kept = torch.zeros(3 << 10), Kept()
+    kept.note(NOTHING)
+    held[0] = 1.0
+    assert not kept.compare(own(kept))
+    assert kept.new
+    held[0], held[2000] = 2.0, 3.0
+    _, marks = kept.left(own(kept))[held.data_ptr()]
+    assert marks.view(3, -1).all(dim=1).tolist() == [True, True, False]
+
+
+def test_values_of_a_sparse_tensor_are_kept_too() -> None:
+    held, kept = torch.ones(64).to_sparse(), Kept()
+    kept.note(NOTHING)
+    held.values()[3] = 5.0
+    assert kept.compare(own(kept)) == 1
+
+
+def test_an_attribute_that_the_judge_compares_is_spared_and_its_neighbour_is_not() -> None:
+    storage, kept = torch.zeros(16), Kept()
+    load = storage[:8]
+    kept.note(Spared(frozenset(), (load,)))
+    load += 1
+    assert not kept.compare(own(kept, load))
+    storage[8] = 1.0
+    assert kept.compare(own(kept, load)) == 1

@@ -59,7 +59,7 @@ GOOD: dict[str, dict[str, Any]] = {
     "canary": {"healthy": True},
     "asked": {"launches": [["kernel", [["n", "3"]]]], "unsupported": ""},
     "excerpt": {"without": "", "launches": [["kernel", 8, 2]], "whole": False, "answered": FORWARD},
-    "follows": {"tensors": 2, "new": 1},
+    "follows": {"tensors": 2, "new": 1, "unwatched": 5 << 30},
     "contributes": {"draws": 6, "own": True},
     "calls": {"records": [RECORD]},
     "drop": {"shared": [[0, 1]], "within": [[0, [["0", "itself"]]]]},

@@ -8,6 +8,7 @@ import torch
 from egg.core.policy import Precision
 from egg.core.source import Task
 from egg.evaluator.compare.compare import LeafError, compare
+from egg.evaluator.reference import conditioning
 from egg.evaluator.reference.reference import Reference
 from egg.evaluator.task.program import Program
 from egg.evaluator.task.rare import rare_integers, rare_weights, with_integer, with_masks
@@ -34,7 +35,9 @@ def judged(forward: str, name: str, candidate) -> LeafError:
     made = Reference(Program.load(task), Precision.MATCH, torch.device("cpu"))
     case = made.answer(name, unusual(made.draw(), name, 1), own=False)
     [(_, expected)], [(_, exact)] = case.outputs, case.golden
-    return compare(candidate(*case.inputs), expected, exact, made.precision, made.moved(case)[0].times(8.0))
+    return compare(
+        candidate(*case.inputs), expected, exact, made.precision, conditioning.moved(made, case)[0].times(8.0)
+    )
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from egg.core.errors import TaskError
 from egg.evaluator.gates import beyond, under_grad, unusual
 from egg.evaluator.process.handle import Fault
 from egg.evaluator.reference.answers import finite_share
@@ -27,7 +28,8 @@ def run(trial: Trial) -> Notes:
     for index, name in enumerate(trial.settings.distributions):
         if index < trial.settings.reweighed:
             trial.connection.reweigh()
-        if not _examined(trial, name, poison=index % 2 == 0):
+        label = f"{name} inputs, other weights"
+        if not examined_as(trial, name, label, poison=index % 2 == 0):
             skipped.append(name)
     trial.connection.restore_weights()
     found = {
@@ -42,12 +44,16 @@ def run(trial: Trial) -> Notes:
     return {"checks": trial.checks.worst.checks, **found}
 
 
-def _examined(trial: Trial, distribution: str, *, poison: bool) -> bool:
+def examined_as(trial: Trial, distribution: str, label: str, *, poison: bool = True) -> bool:
     """Put a question of another distribution, if it has an answer; it is gone before the next is drawn.
 
-    Fresh memory holds NaN or zeros: an answer that depends on it is wrong in one of the two.
+    A program that computes indices from its inputs may raise where those are none that its task draws. Fresh
+    memory holds NaN or zeros: an answer that depends on it is wrong in one of the two.
     """
-    case = trial.reference.case(f"{distribution} inputs, other weights", distribution)
+    try:
+        case = trial.reference.case(label, distribution)
+    except TaskError:
+        return False
     if meaningful(trial, case.outputs):
         examine(trial, case, poison=poison)
         return True

@@ -44,7 +44,7 @@ def run(trial: Trial) -> Notes:
 def _fenced(trial: Trial) -> None:
     _asked(lambda: trial.connection.restart(fence=True), Arrangement.END)
     _within(trial, Arrangement.END, "fenced at the end, as built")
-    trial.reference.reweigh()
+    trial.reference.other_weights()
     _within(trial, Arrangement.START, "fenced at the start, other weights")
     trial.reference.restore()
 

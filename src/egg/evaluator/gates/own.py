@@ -238,9 +238,9 @@ class _Own:
             return ["it is called again"]
         left: list[str] = []
         try:
-            trial.connection.request(protocol.Note())
+            trial.connection.request(protocol.Note(trial.reference.leaves))
             left += repeated.run(trial, case, self._again_once, each, seconds)
-            if self.keeps and not trial.reference.leaves:
+            if self.keeps:
                 left += self._watch(each)
             if trial.reference.reweighed:
                 case = trial.reference.answer(case.label, case.inputs, own=False)
@@ -261,6 +261,7 @@ class _Own:
         answered = self._ask(case, keep=keep, grad=grad).answered
         if self.keeps is None:
             found = self.trial.connection.request(protocol.Follows())
+            remembered.watchable(found)
             self.keeps = bool(found.tensors or found.new)
         return answered.launched if answered is not None else {}
 
@@ -270,12 +271,14 @@ class _Own:
         if 2 * each > self.trial.settings.own_seconds:
             return ["what an earlier call left is loaded"]
         request, reference = self.trial.connection.request, self.trial.reference
-        request(protocol.Note())
+        request(protocol.Note(reference.leaves))
         self._ask(reference.case("other inputs"))
         request(protocol.Follows())
         request(protocol.Rewind())
         third = reference.case("third inputs")
         self._ask(third)
+        if reference.leaves:
+            third = reference.answer(third.label, third.inputs, own=third.own)
         answered = self._ask(third, left=True).answered
         if answered is not None and answered.left:
             raise remembered.loaded(answered.left)

@@ -5,15 +5,16 @@ A process that answered in fenced memory was such a one already.
 
 from __future__ import annotations
 
-from egg.evaluator.gates.correctness import examine
+from egg.evaluator.gates.correctness import examine, examined_as
 from egg.evaluator.trial.trial import Notes, Trial
 
 
 def run(trial: Trial) -> Notes:
+    unanswered = 0
     for _ in range(trial.settings.regrades - trial.fenced):
         trial.connection.restart()
         examine(trial, trial.reference.case("regrade, as built"))
         trial.connection.reweigh()
-        examine(trial, trial.reference.case("regrade, other weights", "normal"))
+        unanswered += not examined_as(trial, "normal", "regrade, other weights")
         trial.connection.restore_weights()
-    return {"processes": trial.settings.regrades}
+    return {"processes": trial.settings.regrades, "without_answer": unanswered}

@@ -40,7 +40,7 @@ HINT = (
 )
 
 LEFT = (
-    "store to work space that is kept before it is loaded in each call, mask loads of the rest of it, and "
+    "store to work space, kept or new, before it is loaded in each call, mask loads of the rest of it, and "
     "clear flags; what is kept from call to call may depend on weights, shapes and constants alone"
 )
 
@@ -49,15 +49,13 @@ def run(trial: Trial) -> str:
     """Returns what was done, in words."""
     if trial.settings.domain is not Probes.ALL and not trial.settings.remembered:
         return "not asked"
-    if trial.reference.leaves:
-        return "the reference keeps something itself"
     kept = _Kept(trial, [trial.reference.draw(), *(_other_inputs(trial, by) for by in SMALLER)])
     if not kept.note():
         kept = _Kept(trial, [trial.reference.draw() for _ in range(3)])  # it may refuse what is never drawn
         if not kept.note():
             return "raises"
     kept.put_back()
-    if trial.offline is not None and (kept.found.tensors or kept.found.new) and not kept.watch():
+    if trial.offline is not None and not kept.watch():
         return "raises"
     return f"{kept.found.tensors} tensors that follow from inputs are kept"
 
@@ -81,12 +79,14 @@ class _Kept:
         """Make the first two calls, with a note between them; whether there was an answer to both."""
         try:
             _answer(self.trial, "before other values", self.inputs[0])
-            self.trial.connection.request(protocol.Note())
+            self.trial.connection.request(protocol.Note(self.trial.reference.leaves))
             self.case, _ = _answer(self.trial, "other values", self.inputs[1])
             self.found = self.trial.connection.request(protocol.Follows())
         except Fault as fault:
             self._survive(fault)
             return False
+        if self.trial.offline is not None:
+            watchable(self.found)
         return True
 
     def put_back(self) -> None:
@@ -104,8 +104,10 @@ class _Kept:
     def watch(self) -> bool:
         """Look for loads of what a call left, from the same beginning; or where it raises there, without.
 
-        Whether one of the two had an answer.
+        Whether one of the two had an answer. A file that keeps nothing may find it in memory that it frees.
         """
+        if not (self.found.tensors or self.found.new):
+            return self._watched_once()
         for rewound in (True, False):
             if (self.case is None or not rewound) and not self.note():
                 return False
@@ -118,6 +120,14 @@ class _Kept:
             else:
                 return True
         return False
+
+    def _watched_once(self) -> bool:
+        try:
+            _watched(self.trial, "third values", self.inputs[2])
+        except Fault as fault:
+            self._survive(fault)
+            return False
+        return True
 
     def _survive(self, fault: Fault) -> None:
         self.trial.connection.survive(fault)
@@ -135,8 +145,8 @@ def _answer(
 
 
 def _repeat(trial: Trial, case: Case) -> None:
-    """Ask again; where buffers move with each call, the reference answers again too."""
-    if trial.reference.moving:
+    """Ask again; where buffers or attributes move with each call, the reference answers again too."""
+    if trial.reference.moving or trial.reference.leaves:
         case = trial.reference.answer(case.label, case.inputs, own=False)
     trial.buffers.place(case)
     reply = trial.ask(case)
@@ -148,14 +158,24 @@ def _watch(trial: Trial, inputs: list[Any]) -> None:
     """The call on other values has left what it has. There is another on ``inputs``, which came never before:
     what that leaves otherwise must not be loaded by the next on the same ones."""
     _answer(trial, "third values", inputs)
-    _, reply = _answer(trial, "the same values", inputs, protocol.Options(left=True))
+    _watched(trial, "the same values", inputs)
+
+
+def _watched(trial: Trial, label: str, inputs: list[Any]) -> None:
+    _, reply = _answer(trial, label, inputs, protocol.Options(left=True))
     if reply.left:
         raise loaded(reply.left)
 
 
+def watchable(found: protocol.Followed) -> None:
+    """What calls on other inputs change must be small enough to be watched."""
+    if found.unwatched:
+        evidence = f"a tensor of {found.unwatched >> 30} GiB is kept, and calls on other inputs change it"
+        raise Refused("state.remembers", evidence, HINT)
+
+
 def loaded(what: str) -> Refused:
-    evidence = f"{what} what an earlier call left there, which follows from its inputs"
-    return Refused("state.remembers", evidence, LEFT)
+    return Refused("state.remembers", what, LEFT)
 
 
 def _other_inputs(trial: Trial, smaller: float) -> list[Any]:

@@ -8,11 +8,13 @@ is no time for all of it, the caller lists what was left out.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from egg.core.errors import TaskError
 from egg.evaluator.gates.weights import KEY
 from egg.evaluator.reference.answers import finite_share, same_values
 from egg.evaluator.reference.case import Case
@@ -87,9 +89,10 @@ def _steps(trial: Trial, first: Case) -> Iterator[_Step]:
 
     def reweighed() -> Case:
         trial.connection.reweigh(Written.IN_PLACE)
-        case = again()
-        if 2 * finite_share(case.outputs) >= trial.reference.finite_share:
-            return case
+        with contextlib.suppress(TaskError):
+            case = again()
+            if 2 * finite_share(case.outputs) >= trial.reference.finite_share:
+                return case
         trial.reference.restore()
         trial.connection.share_weights(Written.IN_PLACE)
         return again()

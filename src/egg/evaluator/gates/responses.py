@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 
+from egg.core.errors import TaskError
 from egg.evaluator.process.handle import Fault
 from egg.evaluator.reference.case import Case
 from egg.evaluator.trial.refused import Refused
@@ -48,7 +49,9 @@ def run(trial: Trial) -> Notes:
     """One question, and again with each weight and each input changed alone."""
     if trial.reference.stochastic:
         return {"responses": "random"}
-    until, followed = time.perf_counter() + SECONDS, []
+    until = time.perf_counter() + SECONDS
+    followed: list[str] = []
+    unanswered: list[str] = []
     trial.connection.other_weights()
     try:
         inputs = trial.reference.draw()
@@ -56,9 +59,13 @@ def run(trial: Trial) -> Notes:
         for name, changed in _questions(trial, inputs):
             if time.perf_counter() > until:
                 break
-            with changed as given:
-                _check(name, before, _answers(trial, given))
-            followed.append(name)
+            try:
+                with changed as given:
+                    _check(name, before, _answers(trial, given))
+            except TaskError:  # a part of one draw beside a part of another may be none that it takes
+                unanswered.append(name)
+            else:
+                followed.append(name)
     except Fault as fault:
         if fault.reason != "candidate.error" or not trial.connection.process.alive:
             raise
@@ -66,7 +73,7 @@ def run(trial: Trial) -> Notes:
     finally:
         if trial.connection.process.alive:
             trial.connection.restore_weights()
-    return {"responses": followed}
+    return {"responses": followed, "without_answer": unanswered}
 
 
 def _questions(trial: Trial, inputs: list[Any]) -> Iterator[tuple[str, Any]]:

@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 
+from egg.core.errors import TaskError
 from egg.evaluator.gates import attributes, handed, left, many, remembered
 from egg.evaluator.gates.correctness import meaningful
 from egg.evaluator.reference.answers import same_values
@@ -142,12 +143,16 @@ def _probe(trial: Trial, question: Case, work: Mapping[str, int]) -> int:
 
 
 def _changed(trial: Trial, question: Case, where: Callable[[int], slice]) -> Changes:
-    """Change some elements of each floating input; none, if that does not change the answer."""
+    """Change some elements of each floating input; none, where that changes no answer or leaves none."""
     before = [
         (path, _apart(leaf, question)) for path, leaf in outputs_of(trial.reference.run(question.inputs))
     ]
     made = _change(question.tensors, where)
-    after = outputs_of(trial.reference.run(question.inputs))
+    try:
+        after = outputs_of(trial.reference.run(question.inputs))
+    except TaskError:
+        _take_back(made)
+        return []
     pairs = [(a, b) for (_, a), (_, b) in zip(before, after, strict=True)]
     same = all(
         torch.equal(a, b) for a, b in pairs if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor)

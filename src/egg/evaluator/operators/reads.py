@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_leaves
 class Reader(Protocol):
     """Is shown the tensors of every operator, those that it reads first."""
 
-    def read(self, operator: str, tensor: torch.Tensor) -> None: ...
+    def read(self, operator: str, tensor: torch.Tensor, *, written: bool = False) -> None: ...
     def write(self, tensor: torch.Tensor) -> None: ...
 
 
@@ -27,7 +27,7 @@ def show(
     for tensor, argument in operands:
         alias = argument.alias_info
         if alias is None or (alias.is_write and not overwrites and not argument.is_out):
-            reader.read(name, tensor)
+            reader.read(name, tensor, written=alias is not None)
     for tensor, argument in operands:
         if argument.alias_info is not None and argument.alias_info.is_write:
             reader.write(tensor)

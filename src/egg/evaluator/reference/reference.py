@@ -8,6 +8,7 @@ with the reference's outputs under the declared precision and with those of an e
 from __future__ import annotations
 
 import copy
+import random
 import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,22 +20,17 @@ from torch import nn
 
 from egg.core.errors import MachineError, TaskError
 from egg.core.policy import Precision
-from egg.evaluator.compare.compare import STILL, Moved, lost_at
-from egg.evaluator.reference.answers import differ, far, finite_share, response, same_values
+from egg.evaluator.reference.answers import differ, far, finite_share, same_values
 from egg.evaluator.reference.case import Case
 from egg.evaluator.reference.reserve import apart
 from egg.evaluator.reference.yardstick import (
     SINGLE,
     Draws,
     Recorded,
-    Rounded,
     Yardstick,
     candidates,
-    coarsest_rounding,
     converted,
-    perturb,
     scope,
-    unit_of,
 )
 from egg.evaluator.task.attributes import shown_in, written
 from egg.evaluator.task.containers import check_unchanged, contents
@@ -45,16 +41,12 @@ from egg.evaluator.task.program import Program, form_of, map_tensors, outputs_of
 from egg.evaluator.task.seeds import BUILD_SEED, FORWARD_SEED
 from egg.evaluator.task.structure import plain, plain_tensor, structure_of
 from egg.evaluator.tensors import generators, memory
-from egg.evaluator.transport import exchange, together
+from egg.evaluator.transport import exchange, freshen, together
 from egg.evaluator.transport.freshen import Kind, kind_of
 from egg.evaluator.transport.together import Group
 
-LOTS = 4
-"""Draws of signs for the roundings that conditioning looks at."""
-CROSSING, CROSSING_COARSE = 16.0, 2.0
-"""Roundings by which a float may lie off the boundary between two integers, in fp32 and in 16 bits."""
 LARGE = 1 << 26
-"""Elements of all inputs from which on one draw must do."""
+"""Elements of all inputs from which on no further copy of them is made."""
 
 
 @dataclass
@@ -144,10 +136,17 @@ class Reference:
                 label, inputs, structure, tensors, outputs, exact, own, draws, seed,
                 yardstick=by, returned=returned,
             )  # fmt: skip
-        by, exact = self.yardstick, self._in_fp64(inputs, seed) if golden else []
+        by, exact, why = self.yardstick, [], ""
+        if golden and by is Yardstick.FP64:
+            try:
+                exact = self._measure(inputs, None, seed)
+            except (TaskError, MachineError) as error:
+                why = str(error)
         result = self.run(inputs, seed)
         outputs, returned = outputs_of(result), structure_of(result)
-        if exact is None:
+        if why:
+            self._give_up(why)  # not before: inputs that the program itself does not take say nothing of it
+        if golden and (why or by is not Yardstick.FP64):
             by, exact = self._exact(inputs, outputs, None, seed)
         return Case(
             label, inputs, structure, tensors, outputs, exact, own, seed=seed, yardstick=by, returned=returned
@@ -172,57 +171,9 @@ class Reference:
             with precision_scope(self.precision), in_range():
                 return plain(self.program.run(self.module, inputs))
 
-        result = self._with_room(forward)
+        result = self.with_room(forward)
         check_unchanged(self.program.task.name, held, inputs)
         return result
-
-    def moved(self, case: Case) -> list[Moved]:
-        """How far the exact answers to ``case`` move when everything is off by its own rounding.
-
-        Inputs, weights, and what each operation computes from them. One draw of signs and its mirror image:
-        what answers oppositely to the two is how the result follows; what does not (a threshold that was
-        crossed) is a jump, and allows nothing. Signs that happen to cancel show nothing: the largest of a few
-        draws counts.
-        """
-        found = [STILL for _ in case.golden]
-        size = sum(t.numel() for t in case.tensors)
-        for lot in range(LOTS if size < LARGE else 1):
-            pairs = zip(
-                case.golden, self._perturbed(case, 1.0, lot), self._perturbed(case, -1.0, lot), strict=True
-            )
-            limits = [self._lost_at(leaf) / 10 for _, leaf in case.outputs]
-            moves = [
-                response(exact, up, down, limit)
-                for ((_, exact), (_, up), (_, down)), limit in zip(pairs, limits, strict=True)
-            ]
-            found = [a | b for a, b in zip(found, moves, strict=True)]
-        return found
-
-    def crossed(self, case: Case, position: int) -> list[torch.Tensor]:
-        """What an output of integers is where all that is rounded to them is off by some roundings.
-
-        A float near the boundary of two integers is rounded to either by honest arithmetic. Numbers that are
-        whole already are exact, and stay.
-        """
-        roundings = CROSSING if unit_of(case.inputs, self.module) <= 2.0**-24 else CROSSING_COARSE
-        lots = range(LOTS if sum(t.numel() for t in case.tensors) < LARGE else 1)
-        runs = (self._perturbed(case, s * roundings, lot, whole=True) for lot in lots for s in (1.0, -1.0))
-        found = [outputs[position][1] for outputs in runs if len(outputs) == len(case.golden)]
-        return [leaf for leaf in found if leaf.shape == case.golden[position][1].shape]
-
-    def _lost_at(self, leaf: Any) -> float:
-        dtype = leaf.dtype if isinstance(leaf, torch.Tensor) else torch.float64
-        return lost_at(dtype, self.precision)
-
-    def _perturbed(self, case: Case, sign: float, lot: int, *, whole: bool = False) -> list[tuple[str, Any]]:
-        def forward() -> Any:
-            module, inputs = converted(self.module, case.inputs, case.yardstick)
-            coarsest = coarsest_rounding(case.inputs, self.module, case.outputs)
-            inputs = perturb(module, inputs, (self.module, case.inputs), sign, lot, coarsest)
-            with Rounded(unit_of(case.inputs, self.module), sign, lot, whole=whole):
-                return self.measured(module, inputs, case.yardstick, case.draws, case.seed)
-
-        return outputs_of(self._with_room(forward))
 
     def beside(self) -> Reference:
         """The same module for questions of another form: what they lack is lacking there only."""
@@ -272,6 +223,16 @@ class Reference:
         """New generic weights, the same kind of numbers but none of the special ones."""
         self._reweighed = True
         rerandomise(self.module, secrets.randbits(48))
+
+    def other_weights(self) -> None:
+        """New generic weights, where there is an answer to the task's own inputs under them."""
+        self.reweigh()
+        try:
+            answered = finite_share(outputs_of(self.run(self.draw())))
+        except TaskError:  # a table that the program looks up by what it computed of the weights
+            answered = 0.0
+        if 2 * answered < self.finite_share:
+            self.restore()
 
     def restore(self) -> None:
         """Back to the weights the module was built with."""
@@ -331,24 +292,31 @@ class Reference:
         )
 
     def _kinds(self, tensors: list[torch.Tensor]) -> list[Kind]:
-        """What the generator does to each input, inferred from another draw."""
-        _, others = exchange.pack(self.draw())
+        """What the generator does to each input, inferred from another draw.
+
+        Values that seem to stand anywhere may be related all the same: columns of one tensor of which one is
+        an index. A program that raises where they are moved gets whole draws.
+        """
+        drawn = self.draw()
+        _, others = exchange.pack(drawn)
         if len(others) != len(tensors):
             raise TaskError(
                 f"task {self.program.task.name!r}: get_inputs() returns another number of tensors each time",
                 "inputs must have the same structure on every call",
             )
-        return [kind_of(one, other) for one, other in zip(tensors, others, strict=True)]
-
-    def _in_fp64(self, inputs: list[Any], seed: int) -> list[tuple[str, Any]] | None:
-        """The answers of an ordinary fp64 run; ``None`` where there is none: a dtype fixed in code."""
-        if self.yardstick is not Yardstick.FP64:
-            return None
+        kinds = [kind_of(one, other) for one, other in zip(tensors, others, strict=True)]
+        if Kind.LOOSE not in kinds or sum(t.numel() for t in tensors) > LARGE:
+            return kinds
+        mixed = apart(drawn)
+        moves = freshen.draw(tensors, kinds, [0], random.Random(secrets.randbits(64)))
+        freshen.apply(exchange.pack(mixed)[1], [tensors], moves)
         try:
-            return self._measure(inputs, None, seed)
-        except (TaskError, MachineError) as error:
-            self._give_up(str(error))
-            return None
+            self.run(mixed)
+        except TaskError:
+            return [Kind.DRAWN if kind is Kind.LOOSE else kind for kind in kinds]
+        except MachineError:  # no memory says nothing of them
+            pass
+        return kinds
 
     def _exact(
         self, inputs: list[Any], outputs: list[tuple[str, Any]], draws: Draws | None, seed: int
@@ -388,7 +356,7 @@ class Reference:
             module, wide = converted(self.module, inputs, yardstick)
             return self.measured(module, wide, yardstick, draws, seed)
 
-        return outputs_of(self._with_room(forward))
+        return outputs_of(self.with_room(forward))
 
     def measured(
         self, module: nn.Module, inputs: list[Any], yardstick: Yardstick, draws: Draws | None, seed: int
@@ -399,7 +367,7 @@ class Reference:
         with precision_scope(precision), scope(yardstick, draws), in_range():
             return plain(self.program.run(module, inputs))
 
-    def _with_room(self, forward: Callable[[], Any]) -> Any:
+    def with_room(self, forward: Callable[[], Any]) -> Any:
         """A forward that found no memory is tried once more, without the garbage."""
         try:
             return forward()

@@ -12,6 +12,7 @@ from egg.core.evaluation import RefusalFacts
 from egg.core.policy import Policy
 from egg.evaluator.compare.compare import NOT_KNOWN, LeafError, Usual, Worst, compare
 from egg.evaluator.compare.places import wrong_places
+from egg.evaluator.reference import conditioning
 from egg.evaluator.reference.answers import inexact, same_values
 from egg.evaluator.reference.case import Case
 from egg.evaluator.reference.reference import Reference
@@ -81,10 +82,12 @@ class Checks:
         banded = self.banded and case.leeway == 1.0 and _exact(case.yardstick, three[1])
         error = compare(*three, self.policy.precision, banded=banded)
         if error.problem and isinstance(golden, torch.Tensor) and not inexact(golden):
-            return compare(*three, self.policy.precision, crossed=self.reference.crossed(case, position))
+            return compare(
+                *three, self.policy.precision, crossed=conditioning.crossed(self.reference, case, position)
+            )
         if error.passed or error.problem or not error.relative < EXPLICABLE:
             return error
-        moved = self.reference.moved(case)[position].times(case.leeway)
+        moved = conditioning.moved(self.reference, case)[position].times(case.leeway)
         return compare(*three, self.policy.precision, moved, banded=banded)
 
     def check_form(self, case: Case, described: Sequence[protocol.OutputForm]) -> list[float | None]:

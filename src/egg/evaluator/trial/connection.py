@@ -11,9 +11,8 @@ import torch
 
 from egg.evaluator.process.handle import Fault, ForkServer, WorkerHandle
 from egg.evaluator.process.sharing import Sharing
-from egg.evaluator.reference.answers import finite_share, same_values
+from egg.evaluator.reference.answers import same_values
 from egg.evaluator.reference.reference import Reference
-from egg.evaluator.task.program import outputs_of
 from egg.evaluator.task.rare import rare_weights
 from egg.evaluator.task.unusual import Constants
 from egg.evaluator.transport import protocol
@@ -135,10 +134,7 @@ class Connection:
 
         What a weight is as built (a gate of zero, a gain of one) must not spare a candidate any work.
         """
-        self.reference.reweigh()
-        answered = finite_share(outputs_of(self.reference.run(self.reference.draw())))
-        if 2 * answered < self.reference.finite_share:
-            self.reference.restore()
+        self.reference.other_weights()
         self.share_weights()
 
     def rare_weights(self, known: Constants) -> None:

@@ -7,7 +7,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -26,16 +26,12 @@ from egg.evaluator.transport import exchange, freshen, protocol
 from egg.evaluator.transport.slots import Slot
 from egg.evaluator.worker import faults
 from egg.evaluator.worker.held import state_of
-from egg.evaluator.worker.holding import Holding
 from egg.evaluator.worker.hostreads import HostReads, recorded
-from egg.evaluator.worker.kept import Spared
 from egg.evaluator.worker.launches import InterpretedLaunches
 from egg.evaluator.worker.outputs import aliases, copy_out, kind_of, leaves_of, shared_storages
 from egg.evaluator.worker.pretend import ClaimCuda
+from egg.evaluator.worker.remembering import Remembering
 from egg.evaluator.worker.settings import Settings, as_frozen, checked, frozen
-
-if TYPE_CHECKING:
-    from egg.evaluator.interpreter.left import Left
 
 MOST_NUMBERS = 2_000
 """That a call hands to the device, of which more are not compared."""
@@ -45,7 +41,7 @@ MOST_COPIES, COPIED_BYTES = 4096, 64 << 20
 """Of inputs that are held at addresses of their own."""
 
 
-class Calling(Holding):
+class Calling(Remembering):
     """Requests that call the candidate."""
 
     def on_forward(self, asked: protocol.Forward) -> protocol.Forwarded:
@@ -65,6 +61,7 @@ class Calling(Holding):
         terms = options.sketch
         state = state_of(self._module)
         left = self._left() if options.left and isinstance(launches, InterpretedLaunches) else None
+        filled = left.fresh if left is not None else filled
         flow = Flow(terms.runs, (arguments, state), terms.seed) if terms and terms.runs else None
         draw = Draw(options.follow) if options.follow is not None else None
         if draw is not None:
@@ -243,35 +240,6 @@ class Calling(Holding):
         alike = [draw for draw, form in zip(self._draws, forms, strict=True) if form == usual]
         self._draws = []
         return protocol.Contribution(count, contributes(alike))
-
-    def on_note(self, asked: protocol.Note) -> None:
-        self._noted.note(self._spared())
-
-    def on_follows(self, asked: protocol.Follows) -> protocol.Followed:
-        changed = self._noted.compare(self._spared())
-        return protocol.Followed(changed, self._noted.new)
-
-    def on_put_back(self, asked: protocol.PutBack) -> None:
-        assert self._inputs is not None
-        self._noted.put_back(asked.number, self._spared(), self._inputs.held if asked.values else ())
-
-    def on_rewind(self, asked: protocol.Rewind) -> None:
-        self._noted.rewind(self._spared())
-
-    def _left(self) -> Left:
-        assert isinstance(self._launches, InterpretedLaunches)
-        return self._launches.left(self._noted.left(self._spared()))
-
-    def _spared(self) -> Spared:
-        """The memory of inputs, and weights that the judge loads and compares by name."""
-        assert self._module is not None
-        assert self._inputs is not None
-        loaded = self._loaded.names if self._loaded is not None else {}
-        state = state_of(self._module)
-        named = (state[name] for name in loaded if name in state)
-        noted = (held.untyped_storage().data_ptr() for held in self._noted.copies())
-        weights = tuple(weight for weight in named if weight.layout is torch.strided)
-        return Spared(frozenset((*self._inputs.addresses, *noted)), weights)
 
     def on_calls(self, asked: protocol.Calls) -> protocol.Called:
         """One call per entry of ``moves``, rotating over the sets; every output is delivered.

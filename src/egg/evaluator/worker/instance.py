@@ -52,6 +52,8 @@ class Instance:
         self._held: list[list[tuple[str, Any]]] = []
         """Outputs of many calls."""
         self._noted = Kept()
+        self._leaves: tuple[str, ...] = ()
+        """Attributes that forward is to leave for its callers, which the judge compares."""
         self._draws: list[Draw] = []
         """Calls that were followed."""
         self._pretence: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()

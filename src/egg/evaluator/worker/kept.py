@@ -11,50 +11,27 @@ key it is not found so. In the interpreter loads are watched besides (:mod:`egg.
 two calls on different inputs start from the same contents of everything that is kept, and bytes that they
 leave different follow from the inputs. A counter of calls is the same behind both.
 
-Tensors are found where Python's collector keeps them, wherever a file put them: on its module, in a global, a
-closure, a dictionary. Values are put back that the tensor held before, so that an index stays one. Of memory
-in which a weight lies only the weight's own elements are spared: a file may lay it into a larger storage.
+Values are put back that the tensor held before, so that an index stays one. A memory too large to copy is
+noted by a digest of every page of it (:mod:`egg.evaluator.worker.memories`): it is not put back, but pages
+that two calls leave different are watched as other memory is.
 """
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
-from torch import nn
 
-KINDS = (torch.Tensor, nn.Parameter, nn.Buffer)
-MOST_BYTES = 256 << 20
-"""Of one tensor's memory that is noted."""
+from egg.evaluator.worker.memories import PAGE, Memory, Spared, by_page, memories
+
+MOST_COPIED = 256 << 20
+"""Bytes of one memory of which a copy is noted."""
+MOST_WATCHED = 4 << 30
+"""Bytes of one memory of which the loads are watched, by a mark for each."""
 WORD = 4
 LEAST_COPIED = 4
 """Words that are among the inputs' by more than chance."""
-
-
-@dataclass(frozen=True)
-class Spared:
-    """What is not looked at: the judge's own memory, by address, and weights, which it compares."""
-
-    addresses: frozenset[int]
-    weights: tuple[torch.Tensor, ...] = ()
-
-
-@dataclass(frozen=True)
-class Memory:
-    """One storage as a row of bytes, and which of them are looked at; ``None``: all."""
-
-    row: torch.Tensor
-    free: torch.Tensor | None = None
-
-    def copy(self) -> torch.Tensor:
-        """With zeros for what is spared."""
-        return self.row.clone() if self.free is None else self.row * self.free
-
-    def write(self, values: torch.Tensor) -> None:
-        self.row.copy_(values if self.free is None else torch.where(self.free, values, self.row))
 
 
 @dataclass
@@ -66,12 +43,16 @@ class Kept:
     """What they held behind the next call, on other inputs."""
     changed: list[tuple[int, int]] = field(default_factory=list)
     """Memory that holds something else, and where that was noted which it stands for."""
+    pages: dict[int, torch.Tensor] = field(default_factory=dict)
+    """Of large memories: the digests of their pages behind the first call."""
+    other_pages: dict[int, torch.Tensor] = field(default_factory=dict)
     rewound: bool = False
     """Whether they got back what was noted since."""
 
     def note(self, spared: Spared) -> None:
         """Note what is held now."""
-        self.noted, self.other = {at: held.copy() for at, held in _memories(spared)}, {}
+        self.noted, self.pages = _contents(spared)
+        self.other, self.other_pages = {}, {}
         self.rewound = False
 
     def compare(self, spared: Spared) -> int:
@@ -79,7 +60,7 @@ class Kept:
 
         A tensor that is new stands for one of its size that has gone: a file may keep what it made last.
         """
-        self.other = {at: held.copy() for at, held in _memories(spared)}
+        self.other, self.other_pages = _contents(spared)
         gone = {at: held for at, held in self.noted.items() if at not in self.other}
         pairs: list[tuple[int, int]] = []
         for at, held in self.other.items():
@@ -94,8 +75,17 @@ class Kept:
 
     @property
     def new(self) -> int:
-        """How many came between the two calls."""
-        return len(self.other.keys() - self.noted.keys())
+        """How many came between the two calls, or are large and hold something else."""
+        return len(self.other.keys() - self.noted.keys()) + len(self._large())
+
+    @property
+    def unwatched(self) -> int:
+        """Bytes of the largest memory that holds something else and is too large to be watched."""
+        sizes = (self.other_pages[at].numel() * PAGE for at in self._large())
+        return max((size for size in sizes if size > MOST_WATCHED), default=0)
+
+    def _large(self) -> list[int]:
+        return [at for at, pages in self.other_pages.items() if not _same(pages, self.pages.get(at))]
 
     def put_back(self, number: int, spared: Spared, inputs: Sequence[torch.Tensor] = ()) -> None:
         """The elements of one of them that had changed, as they were.
@@ -104,7 +94,7 @@ class Kept:
         are found. Without such a copy nothing is put back beside it.
         """
         at, place = self.changed[number]
-        held, noted = dict(_memories(spared)).get(at), self.noted[place]
+        held, noted = dict(memories(spared)).get(at), self.noted[place]
         if held is None or not _alike(held.row, noted):
             return
         if not inputs:
@@ -120,7 +110,7 @@ class Kept:
     def rewind(self, spared: Spared) -> None:
         """All of them as they were noted."""
         self.rewound = True
-        for at, held in _memories(spared):
+        for at, held in memories(spared):
             if at in self.noted and _alike(held.row, self.noted[at]):
                 held.write(self.noted[at])
 
@@ -130,16 +120,20 @@ class Kept:
         Those are other ones than behind the call on other inputs, and all of a tensor that was not there.
         Where nothing was rewound a counter of calls is another one too: it grew alike in each of them.
         """
-        found = {}
-        for at, held in _memories(spared):
-            other, row = self.other.get(at), held.row
-            marks = torch.ones_like(row, dtype=torch.bool)
-            if other is not None and _alike(row, other):
-                marks = row != other
-                if not self.rewound and at in self.noted and _alike(row, self.noted[at]):
-                    marks = marks & ~_counters(self.noted[at], other, row)
-            found[at] = (row, marks if held.free is None else marks & held.free)
-        return found
+        watched = ((at, held) for at, held in memories(spared) if held.size <= MOST_WATCHED)
+        return {at: (held.row, self._follows(at, held)) for at, held in watched}
+
+    def _follows(self, at: int, held: Memory) -> torch.Tensor:
+        """Of each byte of a memory, whether it follows from inputs."""
+        row, noted, other, pages = held.row, self.noted.get(at), self.other.get(at), self.other_pages.get(at)
+        marks = torch.ones_like(row, dtype=torch.bool)
+        if other is not None and _alike(row, other):
+            marks = row != other
+            if not self.rewound and noted is not None and _alike(row, noted):
+                marks = marks & ~_counters(noted, other, row)
+        elif pages is not None and len(pages) == -(-held.size // PAGE):
+            marks = by_page(held.digests() != pages, held.size)
+        return marks if held.free is None else marks & held.free
 
     def copies(self) -> Iterator[torch.Tensor]:
         """Memory of this value's own."""
@@ -147,38 +141,20 @@ class Kept:
         yield from self.other.values()
 
 
-def _memories(spared: Spared) -> Iterator[tuple[int, Memory]]:
-    """Every memory behind a live tensor, once, by its address."""
-    seen, weights = set(spared.addresses), _by_storage(spared.weights)
-    for found in gc.get_objects():
-        if type(found) not in KINDS or found.layout is not torch.strided or found.device.type == "meta":
-            continue
-        storage = found.untyped_storage()
-        at, size = storage.data_ptr(), storage.nbytes()
-        if not at or at in seen or size > MOST_BYTES:
-            continue
-        seen.add(at)
-        raw: Any = torch.empty(0, dtype=torch.uint8, device=found.device)
-        row, own = raw.set_(storage, 0, (size,)), weights.get(at, [])
-        if not any(weight.is_contiguous() and weight.nbytes == size for weight in own):
-            yield at, Memory(row, _beside(row, own) if own else None)
+def _contents(spared: Spared) -> tuple[dict[int, torch.Tensor], dict[int, torch.Tensor]]:
+    """Copies of memories, and of large ones the digests of their pages."""
+    copies: dict[int, torch.Tensor] = {}
+    pages: dict[int, torch.Tensor] = {}
+    for at, held in memories(spared):
+        if held.size <= MOST_COPIED:
+            copies[at] = held.copy()
+        else:
+            pages[at] = held.digests()
+    return copies, pages
 
 
-def _by_storage(weights: Sequence[torch.Tensor]) -> dict[int, list[torch.Tensor]]:
-    found: dict[int, list[torch.Tensor]] = {}
-    for weight in weights:
-        found.setdefault(weight.untyped_storage().data_ptr(), []).append(weight)
-    return found
-
-
-def _beside(row: torch.Tensor, weights: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Of each byte of a storage, whether no element of ``weights`` lies there."""
-    free = torch.ones_like(row, dtype=torch.bool)
-    for weight in weights:
-        size = weight.element_size()
-        steps = (*(stride * size for stride in weight.stride()), 1)
-        torch.as_strided(free, (*weight.shape, size), steps, weight.storage_offset() * size).fill_(False)
-    return free
+def _same(one: torch.Tensor, other: torch.Tensor | None) -> bool:
+    return other is not None and one.shape == other.shape and torch.equal(one, other)
 
 
 def _counters(first: torch.Tensor, second: torch.Tensor, third: torch.Tensor) -> torch.Tensor:

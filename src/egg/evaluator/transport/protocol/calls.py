@@ -153,7 +153,8 @@ class Options:
     follow: int | None = None
     """A seed: what PyTorch's operators read and made is kept for :class:`Contributes`."""
     left: bool = False
-    """In the interpreter: look for loads of what earlier calls left, behind a :class:`Rewind` and a call."""
+    """In the interpreter: look for loads of what earlier calls left, behind a :class:`Rewind` and a call, and
+    of new memory that nothing has written."""
 
 
 @dataclass(frozen=True)
@@ -318,13 +319,18 @@ class Contributes(Request[Contribution], command="contributes"):
 class Note(Request[Done], command="note"):
     """Note what the tensors hold that the candidate keeps."""
 
+    leaves: tuple[str, ...] = ()
+    """Attributes apart that forward is to leave for its callers, by path."""
+
 
 @dataclass(frozen=True)
 class Followed:
     tensors: int
     """How many hold something else than was noted."""
     new: int = 0
-    """How many are kept that were not there then."""
+    """How many are kept that were not there then, or are large and hold something else."""
+    unwatched: int = 0
+    """Bytes of the largest of those that is too large to be watched."""
 
 
 @dataclass(frozen=True)

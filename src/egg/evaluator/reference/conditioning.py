@@ -1,0 +1,91 @@
+"""How far the exact answers move when everything is off by its own rounding.
+
+Inputs, weights, and what each operation computes from them. A program that raises at values which are so
+little off (a table looked up by what it computed) shows nothing there.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from egg.core.errors import TaskError
+from egg.evaluator.compare.compare import STILL, Moved, lost_at
+from egg.evaluator.reference.answers import response
+from egg.evaluator.reference.case import Case
+from egg.evaluator.reference.reference import Reference
+from egg.evaluator.reference.yardstick import Rounded, coarsest_rounding, converted, perturb, unit_of
+from egg.evaluator.task.program import outputs_of
+
+LOTS, FEWER = 16, 4
+"""Draws of signs for the roundings that conditioning looks at. An element and the maximum of its row may move
+alike in several of them, and a band of magnitudes may have elements of one row alone."""
+MANY, LARGE = 1 << 20, 1 << 26
+"""Elements of all inputs from which on there are fewer draws, or only one."""
+CROSSING, CROSSING_COARSE = 16.0, 2.0
+"""Roundings by which a float may lie off the boundary between two integers, in fp32 and in 16 bits."""
+
+
+def moved(reference: Reference, case: Case) -> list[Moved]:
+    """How far each output of ``case`` moves.
+
+    One draw of signs and its mirror image: what answers oppositely to the two is how the result follows; what
+    does not (a threshold that was crossed) is a jump, and allows nothing. Signs that happen to cancel show
+    nothing: the largest of a few draws counts.
+    """
+    found = [STILL for _ in case.golden]
+    limits = [_lost_at(reference, leaf) / 10 for _, leaf in case.outputs]
+    for lot in _lots(case, LOTS):
+        try:
+            up, down = (_perturbed(reference, case, sign, lot) for sign in (1.0, -1.0))
+        except TaskError:
+            continue
+        moves = [
+            response(exact, above, below, limit)
+            for (_, exact), (_, above), (_, below), limit in zip(case.golden, up, down, limits, strict=True)
+        ]
+        found = [a | b for a, b in zip(found, moves, strict=True)]
+    return found
+
+
+def crossed(reference: Reference, case: Case, position: int) -> list[torch.Tensor]:
+    """What an output of integers is where all that is rounded to them is off by some roundings.
+
+    A float near the boundary of two integers is rounded to either by honest arithmetic. Numbers that are
+    whole already are exact, and stay.
+    """
+    roundings = CROSSING if unit_of(case.inputs, reference.module) <= 2.0**-24 else CROSSING_COARSE
+    found = []
+    for lot in _lots(case, FEWER):
+        for sign in (1.0, -1.0):
+            try:
+                outputs = _perturbed(reference, case, sign * roundings, lot, whole=True)
+            except TaskError:
+                continue
+            if len(outputs) == len(case.golden):
+                found.append(outputs[position][1])
+    return [leaf for leaf in found if leaf.shape == case.golden[position][1].shape]
+
+
+def _lots(case: Case, most: int) -> range:
+    size = sum(t.numel() for t in case.tensors)
+    return range(most if size < MANY else FEWER if size < LARGE else 1)
+
+
+def _lost_at(reference: Reference, leaf: Any) -> float:
+    dtype = leaf.dtype if isinstance(leaf, torch.Tensor) else torch.float64
+    return lost_at(dtype, reference.precision)
+
+
+def _perturbed(
+    reference: Reference, case: Case, sign: float, lot: int, *, whole: bool = False
+) -> list[tuple[str, Any]]:
+    def forward() -> Any:
+        module, inputs = converted(reference.module, case.inputs, case.yardstick)
+        coarsest = coarsest_rounding(case.inputs, reference.module, case.outputs)
+        inputs = perturb(module, inputs, (reference.module, case.inputs), sign, lot, coarsest)
+        with Rounded(unit_of(case.inputs, reference.module), sign, lot, whole=whole):
+            return reference.measured(module, inputs, case.yardstick, case.draws, case.seed)
+
+    return outputs_of(reference.with_room(forward))

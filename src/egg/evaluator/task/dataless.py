@@ -20,6 +20,7 @@ from torch.overrides import TorchFunctionMode
 
 from egg.core.errors import TaskError
 from egg.core.policy import Precision
+from egg.evaluator.task.foreach import PREFIX, each_of_lists
 from egg.evaluator.task.meta import Recurrence, on_meta
 from egg.evaluator.task.program import Program
 from egg.evaluator.task.shapes import quick_result
@@ -100,6 +101,8 @@ class WithoutData(TorchFunctionMode):
             losses = _each_loss(func, args, named)
             if losses is not None:
                 return losses
+        if name.startswith(PREFIX) and (made := each_of_lists(name, args, named)) is not NotImplemented:
+            return made
         layer = Recurrence.of(func, args)
         if layer is not None:
             return _whole(layer, args)

@@ -181,8 +181,10 @@ class _Translation:
             raise Uncaptured(f"{name} cannot be read: {type(error).__name__}: {error}") from error
         self._name_anchor(start, call)
         if in_place:
-            tensor = held["self"]
-            tensor.write(self._builder, self._checked(lowered, call, node))  # type: ignore[arg-type]
+            tensor, new = held["self"], self._checked(lowered, call, node)
+            if not isinstance(tensor, Tensor) or not isinstance(new, Value):
+                raise Uncaptured(f"{name} writes into several tensors at once")
+            tensor.write(self._builder, new)
             return tensor
         if name == "batch_norm" and isinstance(lowered, list):
             lowered, *running = lowered

@@ -16,7 +16,8 @@ def places(count: int, size: int) -> torch.Tensor:
 
 def test_windows_that_overlap_are_taken_by_counted_places():
     source = program(
-        "y = torch.relu(x).unfold(1, 7, 6).transpose(2, 3)\nreturn y.reshape(x.shape[0], -1, 7 * x.shape[2]) * 2",
+        "y = torch.relu(x).unfold(1, 7, 6).transpose(2, 3)\n"
+        "return y.reshape(x.shape[0], -1, 7 * x.shape[2]) * 2",
         "x = torch.randn(batch, length, n)", NONE, "", batch=8, length=301, n=80,
     )  # fmt: skip
     assert "unfold" not in written(source).split("class ModelNew")[1]

@@ -90,3 +90,13 @@ def test_many_ranges_come_from_one_function_on_the_device_of_the_input():
         rows=1000,
     )
     check(source, [10], [torch.arange(5 * 3 * 8).view(5, 3, 8) % 10])
+
+
+def test_numbers_take_the_dtype_of_the_tensor_that_makes_them():
+    source = program(
+        "zero = x.new_tensor(0)\nweight = x.new_tensor([0.5, 2.0])\n"
+        "return torch.where(x > zero, x, zero) * weight",
+        "x = torch.randn(batch_size, 2)",
+        batch_size=300,
+    )
+    check(source, [], [normal(7, 2)])

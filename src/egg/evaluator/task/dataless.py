@@ -20,6 +20,8 @@ from torch.overrides import TorchFunctionMode
 
 from egg.core.errors import TaskError
 from egg.core.policy import Precision
+from egg.evaluator.task import chosen
+from egg.evaluator.task.foreach import PREFIX, each_of_lists
 from egg.evaluator.task.meta import Recurrence, on_meta
 from egg.evaluator.task.program import Program
 from egg.evaluator.task.shapes import quick_result
@@ -95,9 +97,11 @@ class WithoutData(TorchFunctionMode):
     def _answered(self, func: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
         if "device" in named:
             named["device"] = META
-        if func in (torch.tensor, torch.as_tensor) and args and not isinstance(args[0], torch.Tensor):
-            return _literal(args[0], named.get("dtype"))
         name = getattr(func, "__name__", "")
+        if (found := chosen.answered(func, name, args, named)) is not NotImplemented:
+            return found
+        if name in _MAKERS and (made := _made_of_numbers(name, args, named)) is not None:
+            return made
         if name in ("cuda", "cpu") and isinstance(args[0], torch.Tensor):
             return args[0]
         if name == "to" and len(args) > 1 and isinstance(args[1], str | torch.device):
@@ -108,6 +112,8 @@ class WithoutData(TorchFunctionMode):
             losses = _each_loss(func, args, named)
             if losses is not None:
                 return losses
+        if name.startswith(PREFIX) and (made := each_of_lists(name, args, named)) is not NotImplemented:
+            return made
         layer = Recurrence.of(func, args)
         if layer is not None:
             return _whole(layer, args)
@@ -149,6 +155,19 @@ def _each_loss(func: Any, args: tuple[Any, ...], named: Mapping[str, Any]) -> to
     found = -logs.gather(dim, place.unsqueeze(dim)).squeeze(dim)
     found = found if weight is None else found * weight[place]
     return torch.where(kept, found, 0.0)
+
+
+_MAKERS = frozenset(["tensor", "as_tensor", "asarray", "from_numpy", "new_tensor"])
+"""Functions that make a tensor of numbers of Python's."""
+
+
+def _made_of_numbers(name: str, args: tuple[Any, ...], named: Mapping[str, Any]) -> torch.Tensor | None:
+    """What such a function returns; ``None`` where it is given a tensor. ``x.new_tensor`` has x's dtype."""
+    dtype = named.get("dtype")
+    if name == "new_tensor":
+        dtype, args = dtype or args[0].dtype, args[1:]
+    data = args[0] if args else named.get("data", named.get("obj"))
+    return None if data is None or isinstance(data, torch.Tensor) else _literal(data, dtype)
 
 
 def _literal(data: Any, dtype: torch.dtype | None) -> torch.Tensor:

@@ -11,6 +11,7 @@ is valid code as it stands, whatever the tile looks like.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -251,7 +252,7 @@ class Reader:
         text = self.read(source.name, tuple(inside), (*guards, *guard))
         if not guard:
             return text
-        outside = self.language.literal(float(node["value"]))
+        outside = self.language.literal(_as_in(source, node["value"]))
         return self.body.let(node.label or "padded", self.language.where(" & ".join(guard), text, outside))
 
     def _constant(self, node: Node, index: Index, guards: tuple[str, ...]) -> str:
@@ -267,7 +268,13 @@ class Reader:
         sign = ">=" if node["upper"] else "<="
         text = self.read(str(node.inputs[0]), index, guards)
         inside = f"{column} - ({row}) {sign} {node['diagonal']}"
-        return self.body.let("triangle", self.language.where(inside, text, "0.0"))
+        zero = self.language.literal(_as_in(self.graph.value(str(node.inputs[0])), 0))
+        return self.body.let("triangle", self.language.where(inside, text, zero))
+
+
+def _as_in(value: Value, number: float) -> float | int:
+    """A number beside elements of a value: whole beside whole ones, which may be places in memory."""
+    return int(number) if "int" in value.dtype and math.isfinite(number) else float(number)
 
 
 _RULES = {

@@ -181,8 +181,10 @@ class _Translation:
             raise Uncaptured(f"{name} cannot be read: {type(error).__name__}: {error}") from error
         self._name_anchor(start, call)
         if in_place:
-            tensor = held["self"]
-            tensor.write(self._builder, self._checked(lowered, call, node))  # type: ignore[arg-type]
+            tensor, new = held["self"], self._checked(lowered, call, node)
+            if not isinstance(tensor, Tensor) or not isinstance(new, Value):
+                raise Uncaptured(f"{name} writes into several tensors at once")
+            tensor.write(self._builder, new)
             return tensor
         if name == "batch_norm" and isinstance(lowered, list):
             lowered, *running = lowered
@@ -239,8 +241,10 @@ class _Translation:
             if extents(value) != shape or value.dtype != dtype:
                 seen_as = f"{extents(value)} {value.dtype} instead of {shape} {dtype}"
                 raise Uncaptured(f"{call.name} is not read rightly: {seen_as}")
-            if value.origin is Origin.NODE and (call.name in RULES or _is_dense(tensor)):
+            if value.origin is Origin.NODE and not _overlaps(tensor):
                 maker = self._builder.producers[value.name]
+                if (maker.op == "library" or call.name not in RULES) and not _is_dense(tensor):
+                    continue
                 query = self._builder.values[str(maker.inputs[0])] if maker.op == "attention" else None
                 stride = tensor.stride() if query is None else _as_query(value, query)
                 made[place] = self._builder.restrided(value, stride)
@@ -351,6 +355,16 @@ def _is_dense(tensor: torch.Tensor) -> bool:
             return False
         step *= size
     return True
+
+
+def _overlaps(tensor: torch.Tensor) -> bool:
+    """Whether elements share memory in a way that no repetition does: windows, which are computed here."""
+    reached = 0
+    for stride, size in sorted((s, n) for s, n in zip(tensor.stride(), tensor.shape, strict=True) if n > 1):
+        if 0 < stride <= reached:
+            return True
+        reached += stride * (size - 1)
+    return False
 
 
 def _as_query(value: Value, query: Value) -> tuple[int, ...]:

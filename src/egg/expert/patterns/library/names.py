@@ -17,6 +17,8 @@ NAMESPACES = {"linalg_": "torch.linalg", "fft_": "torch.fft", "special_": "torch
 """Operators whose name begins so are functions of these modules, without the beginning."""
 SAME = {"im2col": "nn.functional.unfold", "col2im": "nn.functional.fold"}
 """Other names for the same function, the same arguments in the same order."""
+METHODS = frozenset(["unfold"])
+"""Methods of a tensor beside which ``torch.nn.functional`` has another function of the same name."""
 MODES = {"linear1d": "linear", "bilinear2d": "bilinear", "bicubic2d": "bicubic", "trilinear3d": "trilinear"}
 
 
@@ -43,6 +45,8 @@ def _path(target: str, name: str, results: int) -> str | None:
             return f"{module}.{name.removeprefix(beginning)}"
     if not target.startswith("torch.ops."):
         return target if judge(target) is None else None
+    if name in METHODS:
+        return None
     for candidate in (name, f"{name}_with_indices"):
         several = candidate.endswith("_with_indices")
         if hasattr(torch.nn.functional, candidate) and several == (results > 1):

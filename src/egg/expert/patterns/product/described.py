@@ -1,4 +1,4 @@
-"""Operands that the copy engine brings: 16-bit matrices that are read as they lie, tile by tile.
+"""Operands that the copy engine brings: matrices of 16 or 8 bits that are read as they lie, tile by tile.
 
 From sm_90 on a tile of a matrix can be described to the hardware, which computes its addresses, fills what
 lies beyond the edges with zeros and writes it into shared memory by itself. A tile that threads load costs
@@ -17,15 +17,15 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from egg.expert.emit.reader import address
-from egg.expert.graph import Value
+from egg.expert.graph import BYTES, Value
 from egg.expert.index import Expr, Index, loop_index
 from egg.expert.parts import Target
 from egg.expert.patterns.product.problem import Problem, Span
 from egg.expert.patterns.product.rules import LAUNCH, Way, by_warp_group
 from egg.expert.sizes import ONE, Size
 
-ALIGNED, ITEM = 16, 2
-"""Bytes at whose multiples rows must begin, and of an element."""
+ALIGNED = 16
+"""Bytes at whose multiples rows must begin."""
 LARGEST_BLOCK = 256
 """Elements along one side of a tile that the hardware takes."""
 ZERO = Size(0)
@@ -99,7 +99,11 @@ class Described:
 
 def wanted(problem: Problem, target: Target, way: Way) -> bool:
     """Whether operands that can be described are: by setting, else where the product is long enough."""
-    if way.mode != "direct" or way.grade != "half" or max(way.tiles.m, way.tiles.n) > LARGEST_BLOCK:
+    if (
+        way.mode != "direct"
+        or way.grade not in ("half", "int8")
+        or max(way.tiles.m, way.tiles.n) > LARGEST_BLOCK
+    ):
         return False
     sides = ((side, problem.operand_index(side, problem.whole)) for side in (problem.left, problem.right))
     if any(problem.triangle(operand.name, index) is not None for operand, index in sides):
@@ -145,7 +149,7 @@ def describe(
     if stride.value < inner.value:
         return None
     begins = begin.low[0] * (1 if by_depth == ONE else stride.value)
-    padded = any(place * ITEM % ALIGNED for place in (stride.value, begins))
+    padded = any(place * BYTES[value.dtype] % ALIGNED for place in (stride.value, begins))
     if padded and not (value.name in pads and _pads(problem, value, stride, by_depth)):
         return None
     if by_batch == ZERO:

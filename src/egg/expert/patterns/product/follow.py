@@ -132,6 +132,8 @@ def _reduction(problem: Problem, node: Node, at: Index, column: Expr) -> RowOper
     name, dims = str(node.inputs[0]), _dims(node, len(at))
     if node["fn"] not in REDUCTIONS:
         raise Unfit(f"{node['fn']} behind a product")
+    if not problem.graph.value(name).floating:
+        raise Unfit("a reduction of whole numbers behind a product")
     if node["fn"] == "norm" and node.get("order", 2) not in (1, 2, 1.0, 2.0):
         raise Unfit("a norm of that order behind a product")
     shape = problem.graph.value(name).shape

@@ -74,8 +74,10 @@ class Problem(WithBias):
             raise Unfit(f"{len(products)} products in one group")
         found = cls(graph, group, products[0])
         for value in (found.left, found.right):
-            if value.dtype not in FLOATS:
+            if value.dtype not in FLOATS and not found.whole_numbers:
                 raise Unfit(f"a product of {value.dtype}")
+            if found.whole_numbers and found.computes(value):
+                raise Unfit("tiles of eight-bit numbers that are computed on the way: a pass makes them once")
             if value.rank < 2:
                 raise Unfit("a product of vectors that were not reshaped")
         if any(size.value == 0 for size in (*found.left.shape, *found.right.shape)):
@@ -96,6 +98,11 @@ class Problem(WithBias):
     @cached_property
     def right(self) -> Value:
         return self.operand(1)
+
+    @property
+    def whole_numbers(self) -> bool:
+        """Whether it multiplies numbers of eight bits and adds them up in 32, all of them exactly."""
+        return (self.left.dtype, self.right.dtype, self.result.dtype) == ("int8", "int8", "int32")
 
     @property
     def before(self) -> frozenset[str]:

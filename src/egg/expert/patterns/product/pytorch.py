@@ -24,6 +24,8 @@ def product_call(speller: Speller, node: Node) -> str:
     if (batched := _batched(speller, node)) is not None:
         return f"{node.output} = {batched}"
     left, right = spelled(speller.graph, str(a)), spelled(speller.graph, str(b))
+    if speller.graph.value(str(a)).dtype == "int8" and speller.graph.result(node).dtype == "int32":
+        return f"{node.output} = {_in_doubles(left, right)}"
     if (matrix := _flat_parameter(speller, str(b))) is not None and (
         bias is None or speller.graph.value(bias).rank == 1
     ):
@@ -40,6 +42,12 @@ def product_call(speller: Speller, node: Node) -> str:
     if (function := _adding(speller, (str(a), str(b), bias))) is not None:
         return f"{node.output} = torch.{function}({added}, {left}, {right})"
     return f"{node.output} = torch.matmul({left}, {right}) + {added}"
+
+
+def _in_doubles(left: str, right: str) -> str:
+    """A product of eight-bit numbers by way of the only numbers that PyTorch's public products take on every
+    device and that hold each sum exactly."""
+    return f"torch.matmul({left}.double(), {right}.double()).int()"
 
 
 def _padded(speller: Speller, node: Node) -> str | None:

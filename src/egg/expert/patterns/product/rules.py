@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 
-from egg.expert.graph import HALF, Value
+from egg.expert.graph import BYTES, HALF, Value
 from egg.expert.parts import Setting, Target, Unfit
 from egg.expert.patterns.product.problem import Problem, Span
 from egg.expert.patterns.product.tile_loads import Buffers, buffers, by_number, fp32_loads
@@ -90,6 +90,11 @@ DIRECT = {
         (64, 64, 64, 4, 4), (32, 64, 64, 4, 4), (16, 64, 128, 4, 4),
         (64, 32, 64, 4, 4), (64, 16, 128, 4, 4), (32, 32, 64, 4, 4),
     ),
+    "int8": (
+        (128, 256, 128, 8, 3), (128, 128, 128, 8, 4), (128, 128, 128, 4, 3), (128, 64, 128, 4, 4),
+        (64, 128, 128, 4, 4), (64, 64, 128, 4, 4), (32, 64, 128, 4, 4), (16, 64, 256, 4, 4),
+        (64, 32, 128, 4, 4), (64, 16, 256, 4, 4), (32, 32, 128, 4, 4),
+    ),
 }  # fmt: skip
 DIRECT["tf32"] = DIRECT["tf32x3"]
 CROWDED = (128, 128, 64, 8, 3)
@@ -130,6 +135,8 @@ def kept(problem: Problem, target: Target, operand: Value) -> Value | None:
 def grade_of(problem: Problem, target: Target) -> str:
     """The accuracy that is asked for: by setting, else that of the operands."""
     asked = target.settings.get("grade")
+    if problem.whole_numbers:
+        return "int8"
     if problem.left.dtype in ("float16", "bfloat16"):
         return "half"
     return "fp32" if asked in (None, "half") else str(asked)
@@ -163,6 +170,8 @@ def choose(problem: Problem, target: Target, wants: Wants) -> Way:
 def _narrow(problem: Problem) -> bool:
     """Whether a product has so few rows, or columns, that it is a pass over the larger operand."""
     rows, columns = problem.rows.value, problem.columns.value
+    if problem.whole_numbers:
+        return False
     weighed = problem.batch == ONE and problem.right.dtype in HALF and problem.computes(problem.right)
     if weighed and rows < columns:
         return rows <= NARROW_COMPUTED
@@ -207,7 +216,7 @@ def _ways(problem: Problem, target: Target, grade: str, wants: Wants) -> Iterabl
             spans = _spans(problem, tiles)
             seconds = _seconds(problem, gpu, "fp32 unpacked", tiles, None, longer, spans=spans)
             yield Way("direct", "fp32", tiles, seconds)
-    width = 2 if direct == "half" else 4
+    width = BYTES[problem.left.dtype]
     crowded = wants.crowded and direct == "half"
     held = 2 if direct == "tf32x3" or crowded else 1  # split operands are in registers, or the tail's values
     turned = direct in ("tf32", "tf32x3") and not problem.depth_contiguous
@@ -221,7 +230,9 @@ def _ways(problem: Problem, target: Target, grade: str, wants: Wants) -> Iterabl
         rate = "tf32 unpacked" if direct == "tf32" else direct
         step = STEP + (_computed_seconds(problem, tiles, gpu) if slow else 0.0)
         spans = () if wants.ready else _spans(problem, tiles)
-        slower = (TRANSPOSING if turned else 1.0) * (1.0 if direct == "half" else fp32_loads(problem))
+        slower = (TRANSPOSING if turned else 1.0) * (
+            1.0 if direct in ("half", "int8") else fp32_loads(problem)
+        )
         seconds = _seconds(problem, gpu, rate, tiles, None, slower, step=step, spans=spans)
         yield Way("direct", direct, tiles, seconds)
 
@@ -295,6 +306,8 @@ def _fitting(
     """
     rows, columns, depth = problem.rows.value, problem.columns.value, problem.depth.value
     found: dict[Tiles, None] = {}
+    least = 32 if problem.whole_numbers else 16
+    may_split = wants.may_split and not problem.whole_numbers  # parts are stored and joined in fp32
     room = room * 3 // 4 if wants.whole_rows else room  # rows change their layout through shared memory, too
     for tiles in (Tiles(*sizes) for sizes in base):
         n = max(tiles.n, wants.least_columns)
@@ -309,18 +322,18 @@ def _fitting(
                 warps *= 2
             else:
                 m //= 2
-        k = max(16, min(tiles.k, power_of_two(depth)))
+        k = max(least, min(tiles.k, power_of_two(depth)))
         stages = tiles.stages
         while stages > 2 and read.elements(m, n, k, stages) > room:
             stages -= 1
-        while k > 16 and read.elements(m, n, k, stages) > room:
+        while k > least and read.elements(m, n, k, stages) > room:
             k //= 2
         if read.elements(m, n, k, stages) > room:
             continue
         if m > 2 * power_of_two(rows) or (n > 2 * power_of_two(columns) and not wants.whole_rows):
             continue
         for split in SPLITS:
-            if split == 1 or (wants.may_split and depth >= split * k * LEAST_STEPS):
+            if split == 1 or (may_split and depth >= split * k * LEAST_STEPS):
                 found[Tiles(m, n, k, warps, stages, split)] = None
     return found
 
@@ -349,7 +362,7 @@ def _seconds(
     )
     compute = ceil(programs / gpu.sms) * one
     waiting = ceil(programs / (2 * gpu.sms)) * (steps + 3) * step
-    width = 2 if problem.left.dtype in ("float16", "bfloat16") else 4
+    width = BYTES[problem.left.dtype]
     elements = problem.left.elements.value + problem.right.elements.value
     written = batch * m * n * width
     memory = (elements * width + written) / gpu.bandwidth
@@ -376,7 +389,11 @@ def _covered(problem: Problem, tiles: Tiles) -> int:
 def _rate(gpu: Gpu, rate: str) -> float:
     """Operations per second of the product itself with the best tile."""
     known = reference()
-    seen, ordinary = known.attained[f"product tiles, {rate}"], known.vector["fp32"]
+    ordinary = known.vector["fp32"]
+    if rate == "int8":
+        seen = known.attained["product tiles, half"]
+        return seen * gpu.tensor.get("int8", ordinary) / known.tensor["fp16"]
+    seen = known.attained[f"product tiles, {rate}"]
     if rate == "ieee":
         return seen * gpu.vector.get("fp32", ordinary) / ordinary
     unit = "tf32" if rate in ("tf32x3", "tf32 unpacked") else "fp16"
@@ -387,7 +404,7 @@ def _fill(tiles: Tiles, rate: str) -> float:
     """How well a tile feeds the tensor cores: operations per operand byte, and the instructions it allows."""
     balance = tiles.m * tiles.n / (tiles.m + tiles.n)
     by_warp = 0.4 if max(tiles.m, tiles.n) < 64 else 1.0
-    fed = 0.2 + balance / 100 if rate == "half" else 0.03 + balance / 66
+    fed = 0.2 + balance / 100 if rate in ("half", "int8") else 0.03 + balance / 66
     return min(1.0, fed) * by_warp
 
 

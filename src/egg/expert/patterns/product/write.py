@@ -23,7 +23,7 @@ from egg.expert.emit.host import Function, keeping
 from egg.expert.emit.kernel import Kernel, Knobs, allocation
 from egg.expert.emit.reader import Reader
 from egg.expert.emit.words import PRODUCT
-from egg.expert.graph import Graph, Value
+from egg.expert.graph import BYTES, Graph, Value
 from egg.expert.index import loop_index
 from egg.expert.parts import REACH, Group, Part, Target, Unfit, Use, spelled, within_reach
 from egg.expert.patterns.product import prologue
@@ -235,7 +235,7 @@ class _Writer:
         tiles, knobs = way.tiles, self.knobs
         packed = way.mode == "packed"
         limit = self.target.gpu.shared_per_block
-        per_k = (4 if way.grade == "fp32" else 2) if packed else (2 if way.grade == "half" else 4)
+        per_k = (4 if way.grade == "fp32" else 2) if packed else BYTES[self.problem.left.dtype]
         read = Buffers() if packed else buffers(self.problem)
 
         def fits(m: int, n: int) -> bool:

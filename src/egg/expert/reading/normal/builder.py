@@ -338,9 +338,9 @@ class Builder:
             "softmax", [value], extents(value), value.dtype, stem, dim=dimension(dim, value.rank), log=log
         )
 
-    def matmul(self, a: Value, b: Value, bias: Value | None = None) -> Value:
+    def matmul(self, a: Value, b: Value, bias: Value | None = None, dtype: str | None = None) -> Value:
         """A product with PyTorch's broadcasting of the leading dimensions. A vector becomes a matrix first.
-        Two vectors are multiplied elementwise and summed."""
+        Two vectors are multiplied elementwise and summed. ``dtype``: of sums that are no such numbers."""
         if a.rank == b.rank == 1:
             total = self.reduce("sum", self.pointwise("mul", a, b))
             return total if bias is None else self.pointwise("add", total, bias)
@@ -352,4 +352,4 @@ class Builder:
             return self.reshape(column, extents(column)[:-1])
         lead = torch.broadcast_shapes(extents(a)[:-2], extents(b)[:-2])
         shape = (*lead, extents(a)[-2], extents(b)[-1])
-        return self.one("matmul", [a, b] if bias is None else [a, b, bias], shape, a.dtype)
+        return self.one("matmul", [a, b] if bias is None else [a, b, bias], shape, dtype or a.dtype)

@@ -32,6 +32,11 @@ def _product(first: str, second: str) -> Rule:
     return lambda b, call: b.matmul(call[first], call[second])
 
 
+def _whole(b: Builder, call: Call) -> Lowered:
+    """Numbers of eight bits, added up in 32."""
+    return b.matmul(call["self"], call["mat2"], dtype=call.dtype)
+
+
 def _added(first: str, second: str) -> Rule:
     """``beta * self + alpha * a @ b``; plain ones keep the sum as the product's bias."""
 
@@ -173,6 +178,7 @@ RULES: dict[str, Rule] = {
     "matmul": _product("self", "other"),
     **dict.fromkeys(["mm", "bmm"], _product("self", "mat2")),
     "mv": _product("self", "vec"),
+    "_int_mm": _whole,
     "addmm": _added("mat1", "mat2"),
     "baddbmm": _added("batch1", "batch2"),
     "addbmm": _added("batch1", "batch2"),

@@ -175,16 +175,44 @@ def _edged(b: Builder, value: Value, dim: int, low: int, high: int, mode: str) -
 
 
 def _unfold(b: Builder, call: Call) -> Lowered | None:
-    """Windows that do not overlap are a reshape; the others have no normal form."""
-    value, size, step = call["self"], call["size"], call["step"]
-    dim = dimension(call["dimension"], value.rank)
-    shape, count = extents(value), call.shape[dim]
-    if size != step:
+    """Windows, the elements of each in a dimension behind all others."""
+    value = call["self"]
+    if not value.rank:
         return None
-    cut = b.slice(value, dim, 0, count * size)
-    split = b.reshape(cut, (*shape[:dim], count, size, *shape[dim + 1 :]))
+    dim = dimension(call["dimension"], value.rank)
+    split = _windows(b, value, dim, call.shape[dim], call["size"], call["step"])
     order = [d for d in range(value.rank + 1) if d != dim + 1]
     return b.permute(split, [*order, dim + 1])
+
+
+def _as_strided(b: Builder, call: Call) -> Lowered | None:
+    """Windows along the last dimension, as frames of a signal are written; all others have no normal form."""
+    value = call["self"]
+    shape, stride = extents(value), tuple(step.value for step in value.stride)
+    if not value.rank or not value.contiguous or call.get("storage_offset") is not None:
+        return None
+    if len(call.shape) != len(shape) + 1 or len(call["stride"]) != len(call.shape):
+        return None
+    (*lead, count, size), (*steps, step, each) = call.shape, call["stride"]
+    same = (tuple(lead), tuple(steps)) == (shape[:-1], stride[:-1])
+    if not same or each != 1 or step < 1 or (count - 1) * step + size > shape[-1]:
+        return None
+    return _windows(b, value, value.rank - 1, count, size, step)
+
+
+def _windows(b: Builder, value: Value, dim: int, count: int, size: int, step: int) -> Value:
+    """``count`` stretches along ``dim``, in a dimension of their own before it. Those that do not overlap are
+    a reshape; others take elements by places that are counted."""
+    shape = extents(value)
+    if size == step:
+        cut = b.slice(value, dim, 0, count * size)
+    else:
+        first = b.range(count, "int64", 0, step)
+        places = b.pointwise("add", b.unsqueeze(first, 1), b.range(size, "int64"))
+        found = (*shape[:dim], count * size, *shape[dim + 1 :])
+        taken = {"how": "index_select", "dim": dim}
+        cut = b.one("gather", [value, b.reshape(places, (-1,))], found, value.dtype, "windows", **taken)
+    return b.reshape(cut, (*shape[:dim], count, size, *shape[dim + 1 :]))
 
 
 def _pixel_shuffle(b: Builder, call: Call) -> Lowered:
@@ -285,6 +313,7 @@ RULES: dict[str, Rule] = {
     "stack": _stack,
     **dict.fromkeys(["pad", "constant_pad_nd"], _pad),
     "unfold": _unfold,
+    "as_strided": _as_strided,
     "pixel_shuffle": _pixel_shuffle,
     "pixel_unshuffle": _pixel_unshuffle,
     **dict.fromkeys(["channel_shuffle", "native_channel_shuffle"], _channel_shuffle),

@@ -9,7 +9,7 @@ position in the row (a channel's bias) is read in front of the loop, once.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import product as combinations
@@ -19,6 +19,7 @@ from egg.expert.emit.triton.types import FLOAT8
 from egg.expert.graph import Node, Value
 from egg.expert.index import Expr, Index, as_expr, loop_index
 from egg.expert.parts import Unfit
+from egg.expert.patterns.loops.triton.counted import counted_places, counts
 from egg.expert.patterns.loops.triton.resampling import Kernel, resampled
 from egg.expert.patterns.loops.window import Window, window_of
 from egg.expert.sizes import ONE, Size
@@ -346,7 +347,10 @@ class LoopReader(Reader):
         return self.read(table.name, tuple(whole), guards)
 
     def _chosen(self, chosen: Value, at: Index, guards: tuple[str, ...], size: Size) -> Expr:
-        """A place that was loaded, along a dimension of that size."""
+        """A place that was loaded or computed, along a dimension of that size. Where ``at`` overshoots, what
+        is loaded is the first place, and what is counted none at all."""
+        if (counted := counted_places(self.graph, self._own(), chosen.name, at)) is not None:
+            return counted
         position = self.read(chosen.name, at, guards)
         if not position.isidentifier():
             position = self.body.let("position", position)
@@ -354,11 +358,15 @@ class LoopReader(Reader):
         if position not in symbols:
             self._spread[position] = symbols
             within = " & ".join(self.masks[s] for s in sorted(symbols) if s in self.masks)
-            if self.skips and within:
+            if within and (self.skips or counts(self._own(), chosen.name)):
                 self.masks[position] = within
         if symbols <= frozenset(self.outside):
             self.outside |= {position}
         return loop_index(position, size)
+
+    def _own(self) -> Mapping[str, Node]:
+        """What this kernel computes anew wherever it is read."""
+        return {name: node for name, node in self._producers.items() if name not in self.bound}
 
     def _counted_place(self, text: str, at: Expr, size: Size) -> Expr:
         """A place along a dimension of that size which follows from ``at``, by ``text``, under a name. Where

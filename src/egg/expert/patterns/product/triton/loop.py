@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from egg.expert.emit.triton.types import TYPES
 from egg.expert.index import loop_index
 from egg.expert.patterns.product.problem import Span
 from egg.expert.patterns.product.triton.loop_direct import DirectOperands
@@ -90,7 +91,8 @@ class Main:
             self.operands.rows(self._spans)
         if self.walking or self._apart:
             self._indices(rows=True, columns=self.walking)
-        body.line(f"total = tl.zeros({shape}, tl.float32)")
+        dtype = TYPES["int32" if self.place.problem.whole_numbers else "float32"]
+        body.line(f"total = tl.zeros({shape}, {dtype})")
         if self._apart:
             body.line(f"small = tl.zeros({shape}, tl.float32)")
         steps = "tl.static_range" if self.walking else "range"

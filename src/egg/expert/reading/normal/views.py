@@ -202,7 +202,11 @@ def _as_strided(b: Builder, call: Call) -> Lowered | None:
 
 def _windows(b: Builder, value: Value, dim: int, count: int, size: int, step: int) -> Value:
     """``count`` stretches along ``dim``, in a dimension of their own before it. Those that do not overlap are
-    a reshape; others take elements by places that are counted."""
+    a reshape; others take elements by places that are counted.
+
+    How many long steps fit is the same for many lengths, and captures at a few would not show that it depends
+    on the length: so that is part of the node, and of what a file is for.
+    """
     shape = extents(value)
     if size == step:
         cut = b.slice(value, dim, 0, count * size)
@@ -210,7 +214,7 @@ def _windows(b: Builder, value: Value, dim: int, count: int, size: int, step: in
         first = b.range(count, "int64", 0, step)
         places = b.pointwise("add", b.unsqueeze(first, 1), b.range(size, "int64"))
         found = (*shape[:dim], count * size, *shape[dim + 1 :])
-        taken = {"how": "index_select", "dim": dim}
+        taken = {"how": "index_select", "dim": dim, "steps": (shape[dim], step) if step > 1 else None}
         cut = b.one("gather", [value, b.reshape(places, (-1,))], found, value.dtype, "windows", **taken)
     return b.reshape(cut, (*shape[:dim], count, size, *shape[dim + 1 :]))
 

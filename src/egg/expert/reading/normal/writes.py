@@ -84,9 +84,7 @@ def _index_put(b: Builder, call: Call) -> Lowered | None:
         listed = (*shape[:dim], *shape[dim + 1 :])
         index = b.reshape(place, (shape[0], *(1,) * (value.rank - 1)))
     else:
-        onto = _places_onto(b, call) if _fill_of(b, value) is not None else None
-        stored = onto.stored() if onto is not None else None
-        return b.reshape(stored, shape) if stored is not None else _places_in_front(b, call)
+        return _places_in_front(b, call)
     index = b.where(b.pointwise("lt", index, 0), b.pointwise("add", index, shape[dim]), index)
     return _put(b, value, dim, index, b.reshape(b.expand(new, listed), _one_along(value, dim)))
 
@@ -257,13 +255,7 @@ def _index_reduce(b: Builder, call: Call) -> Lowered | None:
 
 
 def _index_put_sum(b: Builder, call: Call) -> Lowered | None:
-    onto = _places_onto(b, call)
-    made = onto.by("sum") if onto is not None else None
-    return made if made is None else b.reshape(made, extents(call["self"]))
-
-
-def _places_onto(b: Builder, call: Call) -> _Scatter | None:
-    """``x.index_put((rows, columns), new)``: neighbouring dimensions count as one."""
+    """``x.index_put((rows, columns), new, accumulate=True)``: neighbouring dimensions count as one."""
     base, new = call["self"], call["values"]
     given = [(dim, place) for dim, place in enumerate(call["indices"]) if place is not None]
     first, many, shape = given[0][0], len(given), extents(base)
@@ -282,11 +274,13 @@ def _places_onto(b: Builder, call: Call) -> _Scatter | None:
     source = b.reshape(b.expand(new, (*shape[:first], *places, *behind)), (*shape[:first], count, *behind))
     flat = b.reshape(base, (*shape[:first], math.prod(shape[first : first + many]), *behind))
     rows = b.reshape(b.expand(index, places), [count if d == first else 1 for d in range(flat.rank)])
-    return _Scatter(b, flat, first, rows, source)
+    made = _Scatter(b, flat, first, rows, source).by("sum")
+    return made if made is None else b.reshape(made, shape)
 
 
 def _places_in_front(b: Builder, call: Call) -> Lowered | None:
-    """``x[:, places] = new`` as PyTorch's call, which takes places of the first dimensions alone."""
+    """``x[:, places] = new`` as PyTorch's call, which takes places of the first dimensions alone. Places may
+    come twice, and a call of PyTorch's then keeps one of the elements; no kernel here does without a race."""
     base, new = call["self"], call["values"]
     given = [(dim, place) for dim, place in enumerate(call["indices"]) if place is not None]
     dims, many = [dim for dim, _ in given], len(given)
@@ -301,9 +295,10 @@ def _places_in_front(b: Builder, call: Call) -> Lowered | None:
         new = b.permute(new, [*lead, *(dim for dim in range(new.rank) if dim not in lead)])
     arguments = {**call.arguments, "self": front, "indices": [place for _, place in given], "values": new}
     made = library(b, replace(call, arguments=arguments, results=((extents(front), base.dtype),)))
-    return (
-        b.permute(made, [order.index(dim) for dim in range(base.rank)]) if isinstance(made, Value) else None
-    )
+    assert isinstance(made, Value)
+    if base.contiguous:  # it copies the tensor as that lies
+        made = b.restrided(made, [step.value for step in front.stride])
+    return b.permute(made, [order.index(dim) for dim in range(base.rank)])
 
 
 RULES: dict[str, Rule] = {

@@ -41,8 +41,9 @@ class Body:
         self.lines.append("    " * self.indent + text)
 
     def name(self, wanted: str) -> str:
-        """A fresh variable name like ``wanted``."""
+        """A fresh variable name like ``wanted``: a layer may be called ``0``."""
         base = "".join(c if c.isalnum() or c == "_" else "_" for c in wanted) or "v"
+        base = f"v{base}" if base[0].isdigit() else base
         base = INSTEAD.get(base, base)
         name = numbered(base, self.taken)
         self.taken.add(name)

@@ -132,3 +132,20 @@ def test_a_file_is_right_at_sizes_it_was_not_written_at(name: str) -> None:
     for arguments, shapes in calls:
         inputs: list[torch.Tensor] = [normal(*shape) + at for at, shape in enumerate(shapes)]
         check(source, arguments, inputs, digits)
+
+
+def test_a_layer_is_named_after_the_end_of_its_path() -> None:
+    """Which may begin with its number in a list."""
+    layers = (
+        "self.single_variable_residual_nets = nn.ModuleList([nn.Sequential(nn.ELU(), nn.LayerNorm(dim))])"
+    )
+    forward = "for part in self.single_variable_residual_nets:\n    x = torch.relu(part(x))\nreturn x"
+    check(program(forward, ROWS, layers, "dim", **LONG), [7], [normal(1, 3, 7)])
+
+
+def test_many_paths_to_a_stack_take_no_longer_than_one() -> None:
+    """Each step reads the one before twice: there are 2**26 ways from the last to the input."""
+    forward = (
+        "y = x\nfor _ in range(26):\n    y = torch.sin(y) + y * 0.5\nreturn torch.stack([y, y * 2], -1) - 1"
+    )
+    check(program(forward, ROWS, **LONG), [], [normal(2, 3, 7)])

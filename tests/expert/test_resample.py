@@ -66,6 +66,15 @@ def test_other_factors_and_weights(name: str) -> None:
     check(source, [], [normal(2, 3, *(SIZES[size] for size in SPACE[rank].split(", ")))])
 
 
+@pytest.mark.parametrize("how", ["size=x.shape[2:], mode='bilinear'", "size=(7, 9), mode='bicubic'"])
+@pytest.mark.parametrize("corners", [False, True])
+def test_an_image_of_one_pixel_is_spread_out(how: str, corners: bool) -> None:
+    """A branch that pools the whole image (ASPP) is brought back to its size."""
+    source = resizing(f"{how}, align_corners={corners}", 4, before="x.mean((2, 3), keepdim=True)")
+    assert "interpolate(" not in written(source)
+    check(source, [], [normal(2, 3, 5, 9)])
+
+
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_16_bits_are_summed_in_fp32(dtype: str) -> None:
     source = resizing("size=(7, 33), mode='bilinear'", 4, dtype, "x * 2")

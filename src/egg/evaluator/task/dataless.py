@@ -22,11 +22,11 @@ from egg.core.errors import TaskError
 from egg.core.policy import Precision
 from egg.evaluator.task import chosen
 from egg.evaluator.task.foreach import PREFIX, each_of_lists
-from egg.evaluator.task.meta import Recurrence, on_meta
+from egg.evaluator.task.lines import limited_lines
+from egg.evaluator.task.meta import META, Recurrence, on_meta
 from egg.evaluator.task.program import Program
 from egg.evaluator.task.shapes import quick_result
 
-META = torch.device("meta")
 LONGEST_LITERAL = 256
 """Numbers of a ``torch.tensor([...])`` that are filled tensors one by one; more are one operator of ours."""
 
@@ -66,7 +66,7 @@ def forward_without_data(
     calls: list[str] = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        with META, WithoutData(calls if recorded else None, quick=True):
+        with META, WithoutData(calls if recorded else None, quick=True), limited_lines():
             return program.run(module, inputs), calls
 
 

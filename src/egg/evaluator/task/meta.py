@@ -11,7 +11,7 @@ import itertools
 import math
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -26,6 +26,7 @@ from egg.core.policy import Precision
 from egg.evaluator.task.program import Program
 from egg.evaluator.tensors.modes import LightMode, compiler_loaded
 
+META = torch.device("meta")
 PROBE_SECONDS = 3.0
 FUSED_ATTENTION = frozenset(
     f"aten::_scaled_dot_product_{kind}_attention" for kind in ("flash", "efficient", "cudnn")
@@ -33,14 +34,14 @@ FUSED_ATTENTION = frozenset(
 
 
 def on_meta(program: Program) -> nn.Module:
-    """The module without data; one whose constructor looks at data is built on the CPU first."""
-    meta = torch.device("meta")
-    try:
-        with meta:
-            return program.build(0, meta, Precision.MATCH)
-    except TaskError:
-        with _NoDraws(), _no_rejection():
-            return program.build(0, meta, Precision.MATCH)
+    """The module without data. One whose constructor looks at data is built on the CPU first: with large
+    tensors (tables of embeddings) that have none, and with all of it where that does not work."""
+    with suppress(TaskError), META:
+        return program.build(0, META, Precision.MATCH)
+    with _NoDraws(), _no_rejection():
+        with suppress(TaskError), _SmallData():
+            return program.build(0, META, Precision.MATCH)
+        return program.build(0, META, Precision.MATCH)
 
 
 class OutOfTime(TaskError):
@@ -205,6 +206,26 @@ class _NoDraws(TorchFunctionMode):
         if name in self.DRAWS:
             return args[0].zero_()
         return args[0] if name in self.MAPS else func(*args, **(kwargs or {}))
+
+
+class _SmallData(TorchFunctionMode):
+    """Tensors of many elements have shapes only: what a constructor looks at (resolutions, schedules) is
+    small, and what takes time and memory (tables, weights) is large."""
+
+    FACTORIES = frozenset(
+        {torch.empty, torch.zeros, torch.ones, torch.full, torch.rand, torch.randn, torch.randint}
+    )
+    LARGE = 2**18
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        named = dict(kwargs or {})
+        if func in self.FACTORIES and named.get("device") is None and named.get("generator") is None:
+            shape = func(*args, **{**named, "device": META})
+            if shape.numel() > self.LARGE:
+                return shape
+        return func(*args, **named)
 
 
 @contextmanager

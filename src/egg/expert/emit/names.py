@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Container, Iterable, Iterator
+from functools import lru_cache
 from itertools import count
 from textwrap import dedent
 
@@ -86,22 +87,27 @@ def read_names(node: ast.AST) -> set[str]:
 
 def read_by(lines: Iterable[str]) -> frozenset[str]:
     """Every name that lines of a function read or set; names behind a dot are none."""
-    return frozenset(n.id for n in ast.walk(_function_of(lines)) if isinstance(n, ast.Name))
+    return _names_of("\n".join(lines))[0]
 
 
 def divisors(lines: Iterable[str]) -> frozenset[str]:
     """Names in what lines of a function divide by."""
-    found: set[str] = set()
-    for node in ast.walk(_function_of(lines)):
+    return _names_of("\n".join(lines))[1]
+
+
+@lru_cache(maxsize=32)
+def _names_of(text: str) -> tuple[frozenset[str], frozenset[str]]:
+    """Names in the lines of a function, indented or not, and those that it divides by. A kernel that is being
+    written is asked several times, and parsing one of hundreds of lines takes longer than writing it."""
+    read: set[str] = set()
+    dividing: set[str] = set()
+    for node in ast.walk(ast.parse(dedent(text))):
         match node:
+            case ast.Name(id=name):
+                read.add(name)
             case ast.BinOp(op=ast.FloorDiv() | ast.Mod(), right=right):
-                found |= {n.id for n in ast.walk(right) if isinstance(n, ast.Name)}
-    return frozenset(found)
-
-
-def _function_of(lines: Iterable[str]) -> ast.Module:
-    """Lines of a function, indented or not."""
-    return ast.parse(dedent("\n".join(lines)))
+                dividing |= {n.id for n in ast.walk(right) if isinstance(n, ast.Name)}
+    return frozenset(read), frozenset(dividing)
 
 
 def words(line: str) -> set[str]:

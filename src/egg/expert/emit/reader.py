@@ -42,8 +42,9 @@ class Body:
         self.lines.append("    " * self.indent + text)
 
     def name(self, wanted: str) -> str:
-        """A fresh variable name like ``wanted``."""
+        """A fresh variable name like ``wanted``: a layer may be called ``0``."""
         base = "".join(c if c.isalnum() or c == "_" else "_" for c in wanted) or "v"
+        base = f"v{base}" if base[0].isdigit() else base
         base = INSTEAD.get(base, base)
         name = numbered(base, self.taken)
         self.taken.add(name)
@@ -236,10 +237,18 @@ class Reader:
 
     def _sources(self, name: str) -> frozenset[str]:
         """What lies in memory, or is at hand, of all that a value is computed from."""
-        node = None if name in self.bound else self._producers.get(name)
-        if node is None:
-            return frozenset({name})
-        return frozenset[str]().union(*(self._sources(str(i)) for i in node.inputs if i is not None))
+        found: set[str] = set()
+        met, waiting = {name}, [name]
+        while waiting:
+            one = waiting.pop()
+            node = None if one in self.bound else self._producers.get(one)
+            if node is None:
+                found.add(one)
+                continue
+            new = {str(other) for other in node.inputs if other is not None} - met
+            met |= new
+            waiting += new
+        return frozenset(found)
 
     def _pad(self, node: Node, index: Index, guards: tuple[str, ...]) -> str:
         source = self.graph.value(str(node.inputs[0]))

@@ -105,12 +105,13 @@ def _nearest_exact(axis: Axis) -> list[Tap]:
 
 
 def _linear(axis: Axis) -> list[Tap]:
-    """The elements before and behind; behind the last one there is none, and it counts twice."""
+    """The elements before and behind; behind the last one there is none, and it counts twice. So does the
+    only one of a dimension, whose place is a number."""
     centre = axis.centre()
     centre = axis.let("centre", centre if axis.aligned else f"tl.maximum({centre}, 0.0)")
     first = axis.place(f"tl.minimum({centre}.to(tl.int32), {axis.last})")
     second = axis.place(f"tl.minimum({first} + 1, {axis.last})")
-    share = axis.let("share", f"{centre} - {first}.to(tl.float32)")
+    share = axis.let("share", centre if first.is_constant else f"{centre} - {first}.to(tl.float32)")
     return [Tap(first, axis.let("rest", f"1.0 - {share}")), Tap(second, share)]
 
 

@@ -52,3 +52,19 @@ def test_a_stack_that_is_returned_is_stored() -> None:
         [],
         [torch.rand(2, 3, 5, 7), torch.randint(6, (2, 5, 7))],
     )
+
+
+LISTED = "return x[:, [2, 1, 0]] * 2, x[..., [0, 3, 1]]"
+
+
+def test_lists_of_places() -> None:
+    """As in an image whose channels are turned around."""
+    source = elsewhere.program(LISTED, "x = torch.rand(B, 3, H, W)", "pass", B=8, H=64, W=80)
+    elsewhere.check(source, [], [torch.rand(2, 3, 5, 7)])
+
+
+def test_powers_of_a_constructors_argument() -> None:
+    source = elsewhere.program(
+        "return x ** self.power", "x = torch.rand(B, power)", "self.power = power", "power", B=64, power=20
+    )
+    elsewhere.check(source, [20], [torch.rand(5, 20)])

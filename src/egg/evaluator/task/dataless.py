@@ -106,6 +106,8 @@ class WithoutData(TorchFunctionMode):
             return args[0]
         if name == "to" and len(args) > 1 and isinstance(args[1], str | torch.device):
             args = (args[0], META, *args[2:])
+        if func in (torch.Tensor.__getitem__, torch.Tensor.__setitem__):
+            args = (args[0], _with_literals(args[1]), *args[2:])
         if name == "type" and len(args) == 2 and (dtype := _named_type(args[1])) is not None:
             return args[0].to(dtype)
         if func in (torch.nn.functional.cross_entropy, torch.nn.functional.nll_loss):
@@ -122,6 +124,19 @@ class WithoutData(TorchFunctionMode):
         if name.startswith("conv_transpose"):
             _check_channels(*args[:2])
         return func(*args, **named)
+
+
+def _with_literals(index: Any) -> Any:
+    """An index with tensors in the place of lists of numbers, as in ``image[..., [2, 1, 0]]``: PyTorch would
+    make them unseen, on another device."""
+    parts = index if isinstance(index, tuple) else (index,)
+    made = tuple(
+        _literal(part, torch.int64)
+        if isinstance(part, list) and part and all(type(number) is int for number in part)
+        else part
+        for part in parts
+    )
+    return made if isinstance(index, tuple) else made[0]
 
 
 def _named_type(kind: object) -> torch.dtype | None:

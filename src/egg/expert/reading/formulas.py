@@ -31,7 +31,10 @@ def _fits(compute: Compute, row: Row) -> bool:
 
 
 def _at(size: Size, place: int) -> int:
-    return size.values[place if len(size.values) > 1 else 0]
+    """At a captured size; no size where it was not seen at as many."""
+    if len(size.values) == 1:
+        return size.values[0]
+    return size.values[place] if place < len(size.values) else -1
 
 
 def _proposals(node: Node, operands: Sequence[Value | None], dim: int) -> Iterator[tuple[str, Compute]]:

@@ -11,6 +11,7 @@ from egg.expert.emit.keys import MAX_NAN, MIN_NAN
 from egg.expert.emit.triton.scalar_call import Call, Rule, is_literal, literal, number_text
 from egg.expert.emit.triton.types import FLOAT8, TYPES
 from egg.expert.parts import Unfit
+from egg.expert.sizes import Size
 
 # -- formulas -----------------------------------------------------------------------------------------
 
@@ -66,7 +67,8 @@ def _power(call: Call) -> str:
     if given is not None:
         return f"libdevice.pow(tl.full({call[1]}.shape, {literal(given)}, tl.float32), {call[1]})"
     if exponent is not None:
-        return f"libdevice.pow({base}, tl.full({base}.shape, {literal(float(exponent))}, tl.float32))"
+        text = literal(exponent if isinstance(exponent, Size) else float(exponent))
+        return f"libdevice.pow({base}, tl.full({base}.shape, {text}, tl.float32))"
     return f"libdevice.pow({base}, {call[1]})"
 
 

@@ -15,7 +15,10 @@ Keywords = Mapping[str, str]
 
 NAMESPACES = {"linalg_": "torch.linalg", "fft_": "torch.fft", "special_": "torch.special"}
 """Operators whose name begins so are functions of these modules, without the beginning."""
-SAME = {"im2col": "nn.functional.unfold", "col2im": "nn.functional.fold"}
+SAME = {
+    "im2col": "nn.functional.unfold", "col2im": "nn.functional.fold", "_conj": "torch.conj",
+    "_neg_view": "torch.neg",
+}  # fmt: skip
 """Other names for the same function, the same arguments in the same order."""
 METHODS = frozenset(["unfold"])
 """Methods of a tensor beside which ``torch.nn.functional`` has another function of the same name."""

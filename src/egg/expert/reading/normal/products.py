@@ -88,7 +88,7 @@ def _einsum(b: Builder, call: Call) -> Lowered | None:
         return None
     terms, result = parsed
     values = list(call["tensors"])
-    if any(len(set(term)) != len(term) for term in terms):
+    if any(len(set(term)) != len(term) for term in terms) or any("complex" in v.dtype for v in values):
         return None
     first, letters = values[0], terms[0]
     for place in range(1, len(values)):

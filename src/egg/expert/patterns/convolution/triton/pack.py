@@ -250,6 +250,8 @@ def _pack_weight(packing: Packing) -> tuple[Kernel, str, int]:
         line(f"o = c % {outputs}")
     else:
         line("o = c")
+    if form.computed(form.weight):  # pieces of it are loaded where a tap is theirs: a mask needs a block
+        line("o += tl.zeros((BLOCK,), tl.int32)")
     pointers: dict[str, str] = {}
     if packing.scaled:
         line("top = tl.zeros((BLOCK,), tl.float32)")

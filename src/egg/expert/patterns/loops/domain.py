@@ -297,12 +297,22 @@ def spread_from(graph: Graph, nodes: tuple[Node, ...], seeds: Mapping[str, Index
     """The seeds, and all that has an element for each of theirs: by operators that keep shapes and views that
     keep elements, in both directions, until nothing new is found."""
     found = dict(seeds)
+    waiting = [(node, _alike(graph, node)) for node in nodes]
     while True:
         before = len(found)
-        for node in nodes:
-            _spread(graph, node, found)
+        for node, alike in waiting:
+            _spread(graph, node, alike, found)
         if len(found) == before:
             return found
+        waiting = [(node, alike) for node, alike in waiting if any(name not in found for name in alike)]
+
+
+def _alike(graph: Graph, node: Node) -> list[str]:
+    """Operands and result of an operator that have an element for each of the others'."""
+    if node.op in SAME_SHAPE:
+        shape = graph.result(node).shape
+        return [n for n in (*node.inputs, node.output) if n is not None and graph.value(n).shape == shape]
+    return [str(node.inputs[0]), node.output] if node.op == "view" and node["how"] in BIJECTIVE else []
 
 
 def _chosen(domain: Domain) -> Domain:
@@ -310,19 +320,17 @@ def _chosen(domain: Domain) -> Domain:
     return domain.chosen
 
 
-def _spread(graph: Graph, node: Node, found: dict[str, Index]) -> None:
+def _spread(graph: Graph, node: Node, alike: list[str], found: dict[str, Index]) -> None:
+    known = [found[name] for name in alike if name in found]
+    if not known or len(known) == len(alike):
+        return
     if node.op in SAME_SHAPE:
-        shape = graph.result(node).shape
-        alike = [n for n in (*node.inputs, node.output) if n is not None and graph.value(n).shape == shape]
-        known = [found[name] for name in alike if name in found]
-        for name in alike if known else ():
+        for name in alike:
             found.setdefault(name, known[0])
-    elif node.op == "view" and node["how"] in BIJECTIVE:
-        source = str(node.inputs[0])
-        if source in found and node.output not in found:
-            found[node.output] = beyond_view(graph, node, found[source])
-        elif node.output in found and source not in found:
-            found[source] = through_view(graph, node, found[node.output])
+    elif node.output in found:
+        found[alike[0]] = through_view(graph, node, known[0])
+    else:
+        found[node.output] = beyond_view(graph, node, known[0])
 
 
 def place(graph: Graph, name: str, domain: Domain, known: Mapping[str, Index]) -> Index:

@@ -107,7 +107,7 @@ class WithoutData(TorchFunctionMode):
         if name == "to" and len(args) > 1 and isinstance(args[1], str | torch.device):
             args = (args[0], META, *args[2:])
         if func in (torch.Tensor.__getitem__, torch.Tensor.__setitem__):
-            args = (args[0], _with_literals(args[1]), *args[2:])
+            args = tuple(_with_literals(part) if at == 1 else part for at, part in enumerate(args))
         if name == "type" and len(args) == 2 and (dtype := _named_type(args[1])) is not None:
             return args[0].to(dtype)
         if func in (torch.nn.functional.cross_entropy, torch.nn.functional.nll_loss):

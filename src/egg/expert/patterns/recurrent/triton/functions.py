@@ -41,6 +41,14 @@ def largest_weight(w):
     """Of each row."""
     return tl.max(tl.max(tl.abs(w), axis=1), axis=0)''',
 )
+SIZE = DeviceFunction(
+    "finite_size",
+    '''@triton.jit
+def finite_size(x):
+    """The magnitude, and nothing where there is none: an infinite row must not scale the others away."""
+    size = tl.abs(x)
+    return tl.where(size < float("inf"), size, 0.0)''',
+)
 HALVES = DeviceFunction(
     "halves",
     '''@triton.jit

@@ -32,6 +32,7 @@ from egg.expert.patterns.recurrent.triton.functions import (
     LARGEST,
     PROJECT,
     SIGMOID,
+    SIZE,
     TANH,
     TILE,
     WAIT,
@@ -99,7 +100,7 @@ class Walk:
 
     def functions(self) -> list[DeviceFunction]:
         """All that the walk calls, and the walk."""
-        needed = [SCALE, POWER, TILE, LARGEST, HALVES, ADD]
+        needed = [SCALE, POWER, TILE, LARGEST, SIZE, HALVES, ADD]
         needed += [SIGMOID] if self.cell in ("lstm", "gru") else []
         needed += [TANH] if self.cell != "rnn_relu" else []
         needed += [WAIT] if self.together else []
@@ -216,13 +217,13 @@ class Walk:
         lines: list[str] = []
         if self.cell != "rnn_relu":
             lines.append(
-                "bound = tl.maximum(tl.max(tl.abs(tl.load(h_whole, mask=whole, other=0.0)).reshape("
+                "bound = tl.maximum(tl.max(finite_size(tl.load(h_whole, mask=whole, other=0.0)).reshape("
                 "PARTS * ROWS * span), axis=0), 1.0)"
             )
             if self.stacked:
                 lines += [
                     "under = tl.load(h_whole - batch * hidden, mask=whole & fed, other=0.0)",
-                    "bound = tl.maximum(bound, tl.max(tl.abs(under).reshape(PARTS * ROWS * span), axis=0))",
+                    "bound = tl.maximum(bound, tl.max(finite_size(under).reshape(PARTS * ROWS * span), axis=0))",
                 ]
             lines += ["e_h = scale_exponent(bound)", "to_half = power_of_two(141 - e_h)"]
             lines.append("from_half = power_of_two(e_h - 141)")
@@ -287,10 +288,10 @@ class Walk:
         return [*lines, *self._products()]
 
     def _relu_scale(self) -> list[str]:
-        lines = ["bound = tl.max(tl.abs(state).reshape(PARTS * ROWS * span), axis=0)"]
+        lines = ["bound = tl.max(finite_size(state).reshape(PARTS * ROWS * span), axis=0)"]
         if self.stacked:
             lines.append(
-                "bound = tl.maximum(bound, tl.max(tl.abs(below).reshape(PARTS * ROWS * span), axis=0))"
+                "bound = tl.maximum(bound, tl.max(finite_size(below).reshape(PARTS * ROWS * span), axis=0))"
             )
         return [
             *lines,

@@ -223,7 +223,8 @@ class Walk:
             if self.stacked:
                 lines += [
                     "under = tl.load(h_whole - batch * hidden, mask=whole & fed, other=0.0)",
-                    "bound = tl.maximum(bound, tl.max(finite_size(under).reshape(PARTS * ROWS * span), axis=0))",
+                    "under = finite_size(under).reshape(PARTS * ROWS * span)",
+                    "bound = tl.maximum(bound, tl.max(under, axis=0))",
                 ]
             lines += ["e_h = scale_exponent(bound)", "to_half = power_of_two(141 - e_h)"]
             lines.append("from_half = power_of_two(e_h - 141)")

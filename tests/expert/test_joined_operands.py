@@ -306,3 +306,23 @@ def test_the_first_columns_of_a_weight_are_read_where_they_lie() -> None:
     )
     assert "described(" in elsewhere.written(source)
     elsewhere.check(source, [], [elsewhere.normal(40, 64, dtype=torch.float16)], 4e-3)
+
+
+ROTATED = """
+norm = torch.sqrt(q[:, 0] * q[:, 0] + q[:, 1] * q[:, 1])
+c, s = q[:, 0] / norm, q[:, 1] / norm
+r = torch.zeros((q.shape[0], 2, 2), device=q.device)
+r[:, 0, 0] = c
+r[:, 0, 1] = -s
+r[:, 1, 0] = s * t
+r[:, 1, 1] = c
+r = r * torch.exp(w)[:, None, :]
+return r @ r.transpose(1, 2)
+"""
+
+
+def test_small_matrices_are_put_together_from_numbers_of_their_own() -> None:
+    """An entry is one number for the whole program, and takes no mask of the shape of a tile."""
+    inputs = "q = torch.randn(n, 2);w = torch.randn(n, 2);t = torch.randn(n)"
+    given = [elsewhere.normal(5, 2), elsewhere.normal(5, 2) / 2, elsewhere.normal(5)]
+    elsewhere.check(elsewhere.program(ROTATED, inputs, n=100000), [], given)

@@ -73,6 +73,8 @@ class Reader:
     """Further arguments of the load of a value: ``eviction_policy="evict_last"``."""
     other: str = "0"
     """What a load gives where its mask does not hold."""
+    scalars: frozenset[str] = frozenset()
+    """Indices that are one number for a whole program: the matrix of a batch that it works on."""
     language: Language = TRITON
     _known: dict[tuple[str, Index, tuple[str, ...]], str] = field(default_factory=dict)
 
@@ -128,7 +130,7 @@ class Reader:
             not i.may_be_negative() and i.below(size) for i, size in zip(index, value.shape, strict=True)
         )
         if at == Expr() or (
-            at.is_constant and all(inside)
+            at.symbols() <= self.scalars and all(inside)
         ):  # a scalar takes no mask of a tile's shape either
             return at, ""
         wide = self._padded_along(value, index)

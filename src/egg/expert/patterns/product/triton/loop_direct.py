@@ -196,7 +196,8 @@ class DirectOperands:
         masks = {name: f"({name} < {end})" for name in (place.left_k, place.right_k)} | self._masks
         if self._words is not None and self._words.symbol == place.right_k:
             masks[self._word] = f"({self._word} * {self._words.each} < {end})"
-        reader = Reader(problem.graph, problem.group.nodes, body, masks, pointers=self._pointers)
+        nodes, scalars = problem.group.nodes, frozenset({place.batch})
+        reader = Reader(problem.graph, nodes, body, masks, pointers=self._pointers, scalars=scalars)
         left = self._tile(reader, problem.left, "left", (place.left_k, place.left_row), span)
         right = self._tile(reader, problem.right, "right", (place.right_k, place.right_column), span)
         place.kernel.add_pointers(reader.pointers)

@@ -119,7 +119,8 @@ class Stream:
         masks = {self.k: f"({self.k} < {self._high})"}
         if self.along:
             masks[self.long_at] = f"({self.long_at} < {self.long})"
-        return Reader(problem.graph, problem.group.nodes, self.kernel.body, masks, hints=hints)
+        nodes, scalars = problem.group.nodes, frozenset({self.batch})
+        return Reader(problem.graph, nodes, self.kernel.body, masks, hints=hints, scalars=scalars)
 
     def _operand(self, reader: Reader, left: bool) -> str:
         operand = self.problem.left if left else self.problem.right

@@ -53,6 +53,7 @@ CASES: dict[str, tuple[Rule, str, dict[str, int]]] = {
     "scan from the end": (views.reversed_scan, "x.flip(1).cumsum(1).flip(1)", {"view": 0, "scan": 1}),
     "scan without the last": (views.exclusive_scan, "torch.cat((torch.zeros_like(x[:, :1]), x[:, :-1].cumsum(1)), 1)", {"cat": 0, "scan": 1}),
     "there and back": (views.reshape_there_and_back, "x.view(B, -1).tanh().view(B, C, H)", {"view": 0}),
+    "packed and taken apart": (views.piece_of_cat, "p = torch.cat((x * 2, x[:, :1], x + 1), 1); return p[:, C:C + 1] * p[:, :C] + p[:, C + 1:]", {"cat": 0}),
     "of one": (reductions.of_one, "x[:, :1].logsumexp(1).exp() + x[:, :1].norm(dim=1) + x[:, :1].mean(1)", {"logsumexp": 0, "norm": 0, "mean": 0}),
     "inner products": (reductions.inner_products, "torch.einsum('bch,bch->bc', x, x + 1)", {"matmul": 0, "sum": 1}),
     "means of a scatter": (reductions.summed_scatter, "torch.zeros(H, C, 3).index_add(0, torch.arange(H) // 2, torch.stack((x, x + 1, x * 2), -1)[0].transpose(0, 1)).mean(2)", {"scatter": 1, "mean": 1}),
@@ -95,6 +96,7 @@ def test_every_rule_has_a_case() -> None:
     }
     assert {rule.__name__ for rule in RULES} - {rule.__name__ for rule in tested} == {
         "attention",
+        "chosen_piece",
         "doubled_recurrence",
         "grouped",
         "listed",

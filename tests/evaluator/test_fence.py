@@ -154,7 +154,9 @@ def trial(replies: Any) -> Any:
         fresh=lambda: None,
         share_weights=lambda: None,
     )
-    made.reference = SimpleNamespace(case=lambda label: label, reweigh=lambda: None, restore=lambda: None)
+    made.reference = SimpleNamespace(
+        case=lambda label: label, other_weights=lambda: None, restore=lambda: None
+    )
     return made
 
 

@@ -33,6 +33,21 @@ def test_a_choice_by_a_mask_is_a_choice_between_whole_tensors():
     check(source, [], [x, normal(9, 37).flip(0), normal(37)])
 
 
+def test_chosen_elements_are_a_copy():
+    """What is written into the tensor afterwards does not change them."""
+    lines = ("y = x.clone()", "mask = y > 0", "kept = y[mask]", "y += 1.0", "y[mask] = kept", "return y")
+    forward = "\n".join(lines)
+    source = program(forward, "x = torch.randn(rows, n)", "self.none = 0", "", rows=64, n=300)
+    check(source, [], [normal(9, 37)])
+
+
+def test_means_of_16_bits_are_summed_in_32():
+    """Their sum is beyond the largest number of that type."""
+    forward = "return x[x > 0].mean()"
+    source = program(forward, "x = torch.randn(rows, n).half()", "self.none = 0", "", rows=64, n=300)
+    check(source, [], [(normal(64, 64).abs() * 100 + 50).half()], digits=2e-3)
+
+
 @pytest.mark.parametrize(
     "line",
     ["x[x > 0] = z[z > 0]", "x = x + z[z > 0].sort().values.sum()", "x = x * z[z > 0].shape[0]"],

@@ -39,7 +39,7 @@ TOTALS = frozenset(["sum", "mean"])
 
 
 class Chosen:
-    """What stands for ``x[mask]``: all elements of ``x`` as they would be, of which some count."""
+    """What stands for ``x[mask]``: a copy of all elements of ``x``, of which some count."""
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -56,10 +56,14 @@ class Chosen:
         return _spread(self.mask, self.lead, self.whole.dim())
 
     def total(self, name: str) -> torch.Tensor:
-        """The sum or the mean of the elements that count."""
-        counts = self.counts()
-        found = torch.where(counts, self.whole, 0).sum()
-        return found if name == "sum" else found / counts.expand(self.whole.shape).sum()
+        """The sum or the mean of the elements that count. A mean of 16 bits is rounded once, behind the
+        division: its sum may be beyond what they hold."""
+        counts, kind = self.counts(), self.whole.dtype
+        taken = torch.where(counts, self.whole, 0)
+        if name == "sum":
+            return taken.sum()
+        wide = torch.float32 if kind in (torch.float16, torch.bfloat16) else kind
+        return (taken.sum(dtype=wide) / counts.expand(self.whole.shape).sum()).to(kind)
 
     @classmethod
     def __torch_function__(
@@ -111,9 +115,9 @@ def answered(func: Any, name: str, args: Sequence[Any], named: Mapping[str, Any]
     """What a call with a mask among its indices, or with chosen elements, comes to; ``NotImplemented`` for
     all others."""
     if name == "__getitem__" and (found := _by_mask(args[0], args[1])) is not None:
-        return Chosen(args[0], *found)
+        return Chosen(args[0].clone(), *found)
     if name == "masked_select" and len(args) == 2 and args[0].is_meta and args[0].shape == args[1].shape:
-        return Chosen(args[0], args[1], 0)
+        return Chosen(args[0].clone(), args[1], 0)
     if not any(isinstance(value, Chosen) for value in (*args, *named.values())):
         return NotImplemented
     if name == "__setitem__":

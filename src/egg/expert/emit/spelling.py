@@ -16,7 +16,17 @@ UNCHECKED = {
     "linalg_inv": "inv_ex", "inverse": "inv_ex", "linalg_solve": "solve_ex", "linalg_cholesky": "cholesky_ex",
 }  # fmt: skip
 """Functions of ``torch.linalg`` that wait for an error code from the GPU, and the same without waiting: what
-has no inverse becomes infinite or NaN, where PyTorch raises."""
+has no inverse becomes infinite or NaN, where PyTorch raises. That is for what is recorded in a CUDA graph."""
+MOST_ROWS = 32
+"""Of matrices whose factorisation is one launch for a whole batch."""
+
+
+def unchecked(graph: Graph, node: Node) -> str | None:
+    """The function of ``torch.linalg`` that a call is written as to be recorded: of small matrices only."""
+    name = str(node["target"]).split(".")[3 if str(node["target"]).startswith("torch.ops.") else -1]
+    found = UNCHECKED.get(name) or UNCHECKED.get(f"linalg_{name}")
+    sizes = graph.value(str(node.inputs[0])).shape[-2:] if found is not None else ()
+    return found if all(size.value <= MOST_ROWS for size in sizes) else None
 
 
 def number_text(value: Any) -> str:

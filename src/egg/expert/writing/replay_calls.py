@@ -9,7 +9,7 @@ of a factorisation), or where it draws random numbers.
 
 from __future__ import annotations
 
-from egg.expert.emit.spelling import UNCHECKED
+from egg.expert.emit.spelling import unchecked
 from egg.expert.graph import LITERAL, Graph, Node
 
 WAITING = frozenset({
@@ -26,8 +26,6 @@ DECOMPOSING = frozenset({
 """Factorisations read their error code, and some run on the host."""
 PLAIN_LINALG = frozenset({"cross", "solve_triangular", "vecdot", "vector_norm"})
 """Of the operators of ``torch.linalg``, those that only launch."""
-MOST_ROWS = 32
-"""Of matrices whose factorisation is one launch for a whole batch."""
 DRAWING = ("rand", "bernoulli", "multinomial", "normal", "poisson", "binomial", "dropout", "native_dropout")
 """How names of operators begin that draw numbers."""
 CHOOSING = frozenset({"index", "index_put", "_unsafe_index", "_unsafe_index_put"})
@@ -44,8 +42,8 @@ def recordable(graph: Graph, node: Node) -> bool:
     name = (target.split(".")[3] if target.startswith("torch.ops.") else target.rsplit(".", 1)[-1]).rstrip(
         "_"
     )
-    if name in UNCHECKED:
-        return all(size.value <= MOST_ROWS for size in graph.value(str(node.inputs[0])).shape[-2:])
+    if unchecked(graph, node) is not None:
+        return True
     if name.startswith("linalg_"):
         return name.removeprefix("linalg_") in PLAIN_LINALG
     if name in WAITING or name in DECOMPOSING or name.startswith(DRAWING):

@@ -30,6 +30,8 @@ HIDDEN = 0.6
 """Of the time for memory, what arithmetic may take without being noticed."""
 MOST_KEPT = 128
 """Channels and taps of a sum whose weights a program keeps."""
+MOST_COLUMNS = 128
+"""Output channels of such a tile."""
 MOST_TILES, WAVES = 16, 8
 """Tiles of such a program, and programs that every multiprocessor has in turn."""
 FEW_CHANNELS, MOST_CHANNELS = 16, 128
@@ -111,7 +113,7 @@ def shallow(form: Form) -> bool:
 
 
 def shallow_tile(form: Form, gpu: Gpu, whole: bool = False) -> ShallowTile:
-    columns = power(form.outputs.value, 16, 256 if whole else 128)
+    columns = power(form.outputs.value, 16, 256 if whole else MOST_COLUMNS)
     rows = 64 if columns > 32 else 128
     tiles = -(-form.positions // rows) * -(-form.outputs.value // columns)
     each = 1
@@ -122,6 +124,9 @@ def shallow_tile(form: Form, gpu: Gpu, whole: bool = False) -> ShallowTile:
 
 def keeping_pays(form: Form, gpu: Gpu) -> bool:
     """Where a program has several tiles: then weights would be loaded as often as inputs."""
+    whole = any(node.op in ("reduce", "softmax") for node in form.group.nodes)
+    if whole and form.outputs.value > MOST_COLUMNS:  # weights of all channels leave no room for inputs
+        return False
     return shallow(form) and shallow_tile(form, gpu).tiles > 1
 
 

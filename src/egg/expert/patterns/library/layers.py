@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from textwrap import wrap
 
 from egg.expert.emit.keeping import KEEP, MAKE_ONCE
-from egg.expert.emit.spelling import Speller, call, number_text, per_dimension, unless
+from egg.expert.emit.spelling import Speller, call, number_text, per_dimension, unchecked, unless
 from egg.expert.graph import LITERAL, Graph, Node
 from egg.expert.parts import Unfit, spelled
 from egg.expert.patterns.library.names import public_call
@@ -136,7 +136,10 @@ def _library(speller: Speller, node: Node) -> str:
         return f"{node.output} = {MAKE_ONCE}({literal_name(node)}, {speller.device()})"
     arguments = [speller.argument(value, node) for value in node.get("arguments", ())]
     keywords = {k: speller.argument(v, node) for k, v in (node.get("keywords") or {}).items()}
-    text = public_call(str(node["target"]), arguments, keywords, len(node.outputs))
+    if (function := unchecked(speller.graph, node)) is not None:
+        text = f"{call(f'torch.linalg.{function}', *arguments, **keywords)}[0]"
+    else:
+        text = public_call(str(node["target"]), arguments, keywords, len(node.outputs))
     results = ", ".join(node.outputs)
     return f"{results} = {text}" if results else text
 

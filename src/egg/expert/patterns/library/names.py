@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 import torch
 
 from egg.evaluator.static.namespaces import judge
-from egg.expert.emit.spelling import UNCHECKED
 from egg.expert.parts import Unfit
 
 Arguments = Sequence[str]
@@ -107,15 +106,10 @@ def _stft(name: str, arguments: Arguments, keywords: Keywords) -> str:
     return f"torch.stft({first})"
 
 
-def _unchecked(name: str, arguments: Arguments, keywords: Keywords) -> str:
-    return f"torch.linalg.{UNCHECKED[name]}({_listed(arguments, keywords)})[0]"
-
-
 _RULES: dict[str, Callable[[str, Arguments, Keywords], str]] = {
     "index": _index,
     "stft": _stft,
     **{f"upsample_{kind}": _resized for kind in (*MODES, "nearest1d", "nearest2d", "nearest3d")},
-    **dict.fromkeys(UNCHECKED, _unchecked),
     "reflection_pad": _padded("reflect"),
     "replication_pad": _padded("replicate"),
 }

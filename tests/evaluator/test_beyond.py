@@ -84,3 +84,16 @@ def test_a_tile_of_attention_may_skip_what_is_masked_and_no_more() -> None:
     for wrong, known in ((candidate, None), (reached, unreached), (other, unreached)):
         with pytest.raises(Refused, match="numbers where the reference has NaN"):
             followed(wrong, reference, exact, known)
+
+
+def test_a_query_that_is_no_number_may_be_none_in_the_answer_and_no_other_row() -> None:
+    reference = torch.randn(64, 8)
+    candidate, unreached = reference.clone(), reference.double()
+    reference[20] = 0.0  # what PyTorch's attention makes of it on the CPU
+    candidate[20] = unreached[20] = math.nan
+    assert followed(candidate, reference, reference.double(), unreached) == "kept"
+    spread = candidate.clone()
+    spread[21] = math.nan
+    for wrong, known in ((candidate, None), (spread, unreached)):
+        with pytest.raises(Refused, match="NaN or Inf where they must not be"):
+            followed(wrong, reference, reference.double(), known)

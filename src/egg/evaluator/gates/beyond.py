@@ -4,15 +4,16 @@ A kernel that ignores a mask which is always true, or turns NaN into zero, is ri
 the generator; a program that calls it is not. The reference answers these questions as any other,
 and where it has no answer they are not put.
 
-**NaN.** Where the reference and its exact run have NaN or infinity, a candidate must not have a number.
-Which of the two it has is left to it: products in several pieces make NaN of an infinity. What follows such
-a product may be NaN where the reference has a number (the sigmoid of an infinity). A convolution by
-transforms makes NaN of a whole signal that has one: there a NaN may spread over the signal. What lies behind
-a mask of attention is multiplied by zero or skipped, as tiles fall: where the exact answer is the same
-whatever number lies at the places of the NaN, the candidate may have that number. One way in which a NaN is
-lost is the language's own: ``tl.maximum``, ``tl.minimum`` and the reductions by them drop it unless they are
-asked to. In the interpreter these propagate it while this is asked, so that only what a file does by itself
-is judged; on a GPU, where that cannot be had, a lost NaN is a warning in programs that have such operations.
+**NaN.** Where the reference and its exact run have NaN or infinity, a candidate must not have a number. Which
+of the two it has is left to it: products in several pieces make NaN of an infinity. What follows such a
+product may be NaN where the reference has a number (the sigmoid of an infinity). A convolution by transforms
+makes NaN of a whole signal that has one: there a NaN may spread over the signal. What lies behind a mask of
+attention is multiplied by zero or skipped, as tiles fall: where the exact answer is the same whatever number
+lies at the places of the NaN, the candidate may have that number. Where it is not the same, the candidate may
+have NaN: PyTorch's attention on the CPU makes zeros of a query that is none. One way in which a NaN is lost
+is the language's own: ``tl.maximum``, ``tl.minimum`` and the reductions by them drop it unless they are asked
+to. In the interpreter these propagate it while this is asked, so that only what a file does by itself is
+judged; on a GPU, where that cannot be had, a lost NaN is a warning in programs that have such operations.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from __future__ import annotations
 import math
 import secrets
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -140,7 +141,7 @@ def not_numbers(trial: Trial) -> dict[str, str]:
             forgiven=gpu and any(part in names for part in EXTREMES),
             spreads=products and math.inf in values,
             signals=any(part in names for part in TRANSFORMS),
-            unreached=partial(_unreached, trial, case, plain, len(values), places) if masked else None,
+            unreached=cache(partial(_unreached, trial, case, plain, len(values), places)) if masked else None,
         )
     if trial.reference.moving:
         trial.connection.restore_weights()  # both sides hold NaN in buffers that forward moves
@@ -174,6 +175,13 @@ def _skipped(got: torch.Tensor, expected: torch.Tensor, unreached: torch.Tensor 
     there = finite(got) & ~finite(expected) & finite(unreached)
     error = (got[there].double() - unreached[there].double()).norm()
     if error <= NEAR * unreached[there].double().norm():
+        got.copy_(torch.where(there, expected, got))
+
+
+def _reached(got: torch.Tensor, expected: torch.Tensor, unreached: torch.Tensor | None) -> None:
+    """Put the reference's number where the candidate has a NaN and the answer depends on what is NaN."""
+    if unreached is not None and unreached.shape == got.shape:
+        there = torch.isnan(got) & finite(expected) & ~finite(unreached)
         got.copy_(torch.where(there, expected, got))
 
 
@@ -216,6 +224,8 @@ def _followed(
             )
         if signals:
             _gather(got, expected)
+        if unreached is not None and bool((torch.isnan(got) & finite(expected)).any()):
+            _reached(got, expected, unreached()[position])
         error = _elsewhere(trial, got, expected, golden, spreads=spreads)
         if not error.passed and not (error.relative < NEAR and not error.problem):
             raise Refused(

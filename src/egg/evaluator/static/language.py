@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from egg.evaluator.static.building import building
 from egg.evaluator.static.findings import Finding
 from egg.evaluator.static.namespaces import is_module, judge, judge_import
 from egg.evaluator.static.scopes import Program, line
@@ -21,14 +22,12 @@ from egg.evaluator.static.vocabulary import (
 BASES = frozenset(
     ["torch.autograd.Function", "abc.ABC", "typing.NamedTuple", "typing.Protocol", "typing.TypedDict"]
 )
-BUILDING = frozenset(["__init__", "get_inputs", "get_init_inputs", "reset_parameters"])
-"""Functions that make a module or its inputs."""
 NOT_MODULES = frozenset(["Parameter", "Buffer", "UninitializedParameter", "UninitializedBuffer"])
 
 
 def find(program: Program) -> Iterator[Finding]:
     """Every offence against the language rules."""
-    own = _own_private_names(program)
+    own, makers = _own_private_names(program), building(program)
     for node in program.nodes():
         yield from _identifiers(program, node)
         match node:
@@ -38,12 +37,12 @@ def find(program: Program) -> Iterator[Finding]:
                     yield Finding(line(node), "static.dynamic", "imports a module into a class")
             case ast.Name():
                 yield from _name(program, node)
-                yield from _numpy(program, node)
+                yield from _numpy(program, node, makers)
                 yield from _module_as_value(program, node)
             case ast.Attribute():
                 yield from _formatting(program, node)
                 yield from _attribute(program, node, node.value, node.attr, own)
-                yield from _numpy(program, node)
+                yield from _numpy(program, node, makers)
                 yield from _module_as_value(program, node)
             case ast.Call():
                 yield from _call(program, node, own)
@@ -93,7 +92,9 @@ def _name(program: Program, node: ast.Name) -> Iterator[Finding]:
             yield Finding(line(node), code, f"{name} {why}")
 
 
-def _numpy(program: Program, node: ast.Name | ast.Attribute) -> Iterator[Finding]:
+def _numpy(
+    program: Program, node: ast.Name | ast.Attribute, makers: frozenset[ast.FunctionDef]
+) -> Iterator[Finding]:
     """NumPy may compute what a constructor builds from, and nothing of a call: it is no kernel, and the gates
     that watch PyTorch do not see it. So a function of it is called on the spot, never kept."""
     names = [path.partition(".") for path in program.paths(node)]
@@ -101,8 +102,8 @@ def _numpy(program: Program, node: ast.Name | ast.Attribute) -> Iterator[Finding
         return
     inside = (u for u in program.ancestors(node) if isinstance(u, ast.FunctionDef | ast.Lambda))
     function = next(inside, None)
-    if not isinstance(function, ast.FunctionDef) or function.name not in BUILDING:
-        yield Finding(line(node), "static.import", "uses NumPy outside a constructor")
+    if function not in makers:
+        yield Finding(line(node), "static.import", "uses NumPy where no constructor alone calls it")
         return
     up = program.parent_of[node]
     used = isinstance(up, ast.Attribute) or (isinstance(up, ast.Call) and up.func is node)

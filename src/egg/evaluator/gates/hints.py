@@ -26,6 +26,8 @@ HINTS = {
     "class that derives from another module of torch.nn and replaces its methods has a forward of its own",
     "restricted.import": "import torch, triton and the few standard modules that docs/evaluation.md names",
     "restricted.patch": "assign only to attributes of the file's own objects",
+    "restricted.swallowed": "let exceptions reach the caller: what a special method raises is lost where "
+    "Python or PyTorch calls it to try something",
     "build.compile": "the kernel does not compile for the target: see the compiler's message",
     "build.import": "the file must import and define ModelNew",
     "candidate.error": "the candidate raised; run it by itself on the task's inputs",

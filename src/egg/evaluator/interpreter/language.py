@@ -17,7 +17,7 @@ import ast
 import copy
 import sys
 import types
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -30,7 +30,7 @@ _Stock: Any = interpreter.ASTTransformer
 
 _AND, _OR, _NOT, _BUILTIN = "_egg_and", "_egg_or", "_egg_not", "_egg_builtin"
 _CONDITION, _HOLDS, _COUNTED = "_egg_condition", "_egg_holds", "_egg_counted"
-_ASSIGNED = "_egg_assigned"
+_ASSIGNED, _ENCLOSING = "_egg_assigned", "_egg_enclosing"
 _RANGE_OPTIONS = (
     "num_stages",
     "loop_unroll_factor",
@@ -327,10 +327,34 @@ def mend() -> None:
         _COUNTED: counted,
         _ASSIGNED: assigned,
     }
-    for name, helper in helpers.items():
-        setattr(interpreter, name, helper)
-    interpreter.FunctionRewriter.ast_transformer = KernelSyntax()
+    rewriter: Any = interpreter.FunctionRewriter
+    rewriter.ast_transformer, rewriter._compile_and_exec = KernelSyntax(), enclosed(helpers)
     interpreter.InterpretedFunction.__call__ = call_device_function
+
+
+def enclosed(helpers: Mapping[str, Any]) -> Callable[[Any, ast.Module], Any]:
+    """How a rewritten kernel becomes a function: the names that rewriting put there are those of an enclosing
+    function.
+
+    The stock interpreter lays every name of its own module into the file's globals instead, modules such as
+    ``inspect`` among them, where host code of the file finds them.
+    """
+
+    def made(self: Any, tree: ast.Module) -> Any:
+        [kernel] = tree.body
+        assert isinstance(kernel, ast.FunctionDef)
+        parameters = ast.arguments([], [ast.arg(name) for name in helpers], None, [], [], None, [])
+        found = ast.Return(ast.Name(kernel.name, ast.Load()))
+        outer = ast.FunctionDef(_ENCLOSING, parameters, [kernel, found], [], None)
+        tree.body = [ast.copy_location(outer, kernel)]
+        ast.fix_missing_locations(tree)
+        space: dict[str, Any] = {}
+        exec(compile(tree, self.filename, "exec"), self.fn.__globals__, space)
+        function = space[_ENCLOSING](**helpers)
+        function.__qualname__ = self.fn.__qualname__
+        return function
+
+    return made
 
 
 def call_device_function(self: Any, *args: Any, **kwargs: Any) -> Any:

@@ -15,6 +15,7 @@ from torch.autograd.function import FunctionCtx
 from triton.runtime.autotuner import Autotuner, Heuristics
 from triton.runtime.jit import KernelInterface
 
+from egg.evaluator.restrict import raised
 from egg.evaluator.restrict.classes import Classes
 from egg.evaluator.restrict.formats import FORMATTING, plain_format
 from egg.evaluator.restrict.modules import Logger, Modules
@@ -22,7 +23,7 @@ from egg.evaluator.restrict.names import RestrictedError, is_private, refused_na
 from egg.evaluator.static.stand_ins import GUARDED, KERNEL_METHODS, TENSOR_METHODS
 from egg.evaluator.static.vocabulary import DENIED_BUILTINS, words
 
-LOAD, KEEP, STORE = "__egg_load__", "__egg_keep__", "__egg_store__"
+LOAD, KEEP, STORE, NOTE = "__egg_load__", "__egg_keep__", "__egg_store__", "__egg_note__"
 """Special names, which no kernel file can say."""
 REGISTER = "register"
 """Of an abstract base class: it would change what ``isinstance`` says elsewhere."""
@@ -153,6 +154,7 @@ class Guards:
             LOAD: self.load,
             KEEP: self.keep,
             STORE: self.store,
+            NOTE: raised.note_leaving,
         }
 
 

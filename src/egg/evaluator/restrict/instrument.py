@@ -6,6 +6,8 @@ dotted onto it was judged by its path and stays native. On every other receiver 
 - a read of a private name, or of one behind which a loaded module has a module or a refused function;
 - every assignment to an attribute: ``r.a = v`` becomes ``store(r, "a").a = v``, which evaluates ``r`` once.
 
+What leaves a special method as an exception is noted (:mod:`~egg.evaluator.restrict.raised`).
+
 The block behind ``if __name__ == "__main__":`` never runs here, so it is left out. Line numbers stay.
 """
 
@@ -13,14 +15,18 @@ from __future__ import annotations
 
 import ast
 
-from egg.evaluator.restrict.guards import KEEP, KEPT_OF_MODULES, LOAD, LOOKED_AT, STORE
-from egg.evaluator.restrict.names import RestrictedError, is_private, refused_name
+from egg.evaluator.restrict.guards import KEEP, KEPT_OF_MODULES, LOAD, LOOKED_AT, NOTE, STORE
+from egg.evaluator.restrict.names import RestrictedError, is_dunder, is_private, refused_name
 from egg.evaluator.static.main_block import without_main_block
 from egg.evaluator.static.namespaces import is_module
 from egg.evaluator.static.scopes import Imported, Program
 
 WHOLE = frozenset(["bool", "bytes", "dict", "float", "frozenset", "int", "list", "set", "str", "tuple"])
 """Classes whose positional pattern stands for the object itself; others read what ``__match_args__`` says."""
+
+
+PLAINLY_CALLED = frozenset(["__init__", "__post_init__", "__call__"])
+"""Special methods whose exceptions reach whoever calls them."""
 
 
 def instrumented(tree: ast.Module, guarded: frozenset[str]) -> ast.Module:
@@ -38,6 +44,14 @@ class _Instrument(ast.NodeTransformer):
     def visit_Call(self, node: ast.Call) -> ast.AST:
         self._called = node.func
         return self.generic_visit(node)
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
+        self.generic_visit(node)
+        if is_dunder(node.name) and node.name not in PLAINLY_CALLED:
+            noted = ast.Expr(ast.Call(ast.Name(NOTE, ast.Load()), [], []))
+            leaving = ast.ExceptHandler(None, None, [noted, ast.Raise(None, None)])
+            node.body = [ast.copy_location(ast.Try(node.body, [leaving], [], []), node.body[0])]
+        return node
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
         known, called = self._is_module(node.value), self._called is node

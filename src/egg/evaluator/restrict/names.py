@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from egg.evaluator.restrict import raised
 from egg.evaluator.static.vocabulary import ALLOWED_DUNDER_ATTRIBUTES, DENIED_ATTRIBUTES
 
 CANDIDATE_FILE = "candidate.py"
@@ -11,11 +12,15 @@ VERSION = "_version"
 
 
 class RestrictedError(Exception):
-    """The kernel file did at run time what it must not; ``reason`` is the refusal's code."""
+    """The kernel file did at run time what it must not; ``reason`` is the refusal's code.
+
+    It is noted as it is made: the file may have the means to lose it.
+    """
 
     def __init__(self, what: str, reason: str = "restricted.attribute") -> None:
         super().__init__(what)
         self.reason = reason
+        raised.note(self)
 
 
 def is_dunder(name: str) -> bool:

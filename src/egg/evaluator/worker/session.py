@@ -18,11 +18,13 @@ import torch
 from torch import nn
 
 from egg.evaluator.offline.target import GpuTarget
+from egg.evaluator.restrict import raised
+from egg.evaluator.restrict.names import RestrictedError
 from egg.evaluator.tensors import memory
 from egg.evaluator.timing import stopwatch
 from egg.evaluator.transport import exchange, protocol
 from egg.evaluator.transport.strict import plain
-from egg.evaluator.worker import customops, faults, pretend
+from egg.evaluator.worker import customops, depth, faults, pretend
 from egg.evaluator.worker import fence as fences
 from egg.evaluator.worker.calling import Calling
 from egg.evaluator.worker.device_turn import DeviceTurn, compile_without
@@ -52,7 +54,10 @@ class Session(Calling):
 
     def obey(self, request: protocol.Request[Any], fds: list[int]) -> Any:
         handler: Callable[..., Any] = getattr(self, f"on_{request.command}")
+        raised.forget()
+        depth.as_of_a_script()
         reply = handler(request, fds) if isinstance(request, protocol.Attach) else handler(request)
+        _check_told()
         if self._fence is not None:
             self._fence.sweep()
         elif self._arena is not None and not request.keep_cache:
@@ -194,3 +199,14 @@ class Session(Calling):
         linecache.clearcache()
         target = GpuTarget.of(asked.target)
         return protocol.Counts(pattern.compiled(lambda: import_candidate(asked.source), target))
+
+
+def _check_told() -> None:
+    """Whether what the file raised reached us: this request is about to be answered as if there was none."""
+    error = raised.first()
+    if isinstance(error, RestrictedError):
+        raise error
+    if error is not None:
+        raise RestrictedError(
+            f"loses an exception: {faults.describe(error).evidence}", "restricted.swallowed"
+        )

@@ -26,6 +26,9 @@ PROGRAMS = 1056
 """Eight for each multiprocessor of the largest GPUs; each goes over many blocks."""
 
 
+AROUND = 2.0**-3
+"""Of its own size and of the typical one: how far an element may lie from a number that the reference, which
+overflows on the way, does not have."""
 SAMPLE = 4096
 """Elements from which the typical size of an output is estimated."""
 
@@ -112,8 +115,9 @@ def upper_quartile(sizes: torch.Tensor) -> float:
     return float(sizes.kthvalue(1 + 3 * (len(sizes) - 1) // 4).values) if len(sizes) else 0.0
 
 
-def norms(three: Three) -> Norms:
-    return _fused_norms(three) if fusible(three) else _norms_by_pieces(three)
+def norms(three: Three, typical: float = 0.0) -> Norms:
+    """``typical``: the size of an element; where the reference overflows one may be off by a part of it."""
+    return _fused_norms(three, typical) if fusible(three) else _norms_by_pieces(three, typical)
 
 
 def errors(three: Three, allowed: Allowed) -> Errors:
@@ -123,14 +127,14 @@ def errors(three: Three, allowed: Allowed) -> Errors:
 # -- by PyTorch's operations -------------------------------------------------------------------------
 
 
-def _norms_by_pieces(three: Three) -> Norms:
+def _norms_by_pieces(three: Three, typical: float = 0.0) -> Norms:
     count = nonfinite = 0
     golden_sq = ref_sq = ref_max = 0.0
     limit, near = limit_of(three[1].dtype), sentinel_tolerance(three[1].dtype)
     for c, r, exact in memory.pieces(*three):
         g = exact.double()
         valid = _both_numbers(g, r, limit)
-        agrees = torch.where(valid, torch.isfinite(c), _stands_for(c, r, g, limit, near))
+        agrees = torch.where(valid, torch.isfinite(c), _stands_for(c, r, g, limit, near, typical))
         nonfinite += int((~agrees).sum())
         error = torch.where(valid, r.double() - g, 0.0)
         count += int(valid.sum())
@@ -145,11 +149,15 @@ def _both_numbers(g: torch.Tensor, r: torch.Tensor, limit: float) -> torch.Tenso
     return torch.isfinite(g) & (g.abs() <= limit) & torch.isfinite(r)
 
 
-def _stands_for(c: torch.Tensor, r: torch.Tensor, g: torch.Tensor, limit: float, near: float) -> torch.Tensor:
-    """Where an element may be as it is though there is no number to compare it with: the reference overflows,
-    or it equals the reference, or the exact result as the type holds it. One temporary at a time: these may
-    be gigabytes."""
-    found = torch.isfinite(g) & ~torch.isfinite(r)
+def _stands_for(
+    c: torch.Tensor, r: torch.Tensor, g: torch.Tensor, limit: float, near: float, typical: float
+) -> torch.Tensor:
+    """Where an element may be as it is though there is no number to compare it with: the reference overflows
+    and it does so too, or is near the exact number, or the last one of the type; or it equals the reference,
+    or the exact result as the type holds it. One temporary at a time: these may be gigabytes."""
+    found = (c.double() - g.clamp(-limit, limit)).abs_() <= AROUND * (g.abs().clamp_max(limit) + typical)
+    found |= ~torch.isfinite(c)
+    found &= torch.isfinite(g) & ~torch.isfinite(r)
     found |= torch.isfinite(r) & ((c.double() - r.double()).abs_() <= near * r.double().abs())
     found |= _equal(c, r)
     beyond = g.abs() > limit
@@ -213,8 +221,8 @@ def _elements(c_ptr, r_ptr, g_ptr, at, inside):
 
 @triton.jit
 def _norms_kernel(
-    c_ptr, r_ptr, g_ptr, count_ptr, nonfinite_ptr, golden_ptr, ref_ptr, max_ptr, n,
-    LIMIT: tl.constexpr, NEAR: tl.constexpr, BLOCK: tl.constexpr
+    c_ptr, r_ptr, g_ptr, typical_ptr, count_ptr, nonfinite_ptr, golden_ptr, ref_ptr, max_ptr, n,
+    LIMIT: tl.constexpr, NEAR: tl.constexpr, AROUND: tl.constexpr, BLOCK: tl.constexpr
 ):  # fmt: skip
     """What :func:`_norms_by_pieces` says, of every block that is this program's."""
     first, step, lanes = _blocks(BLOCK)
@@ -228,7 +236,9 @@ def _norms_kernel(
         inside = at < n
         c, r, g = _elements(c_ptr, r_ptr, g_ptr, at, inside)
         valid = _finite(g) & (tl.abs(g) <= LIMIT) & _finite(r)
-        overflow = _finite(g) & (_finite(r) == 0)
+        last = tl.minimum(tl.maximum(g, -LIMIT), LIMIT)
+        around = tl.abs(c - last) <= AROUND * (tl.abs(last) + tl.load(typical_ptr))
+        overflow = _finite(g) & (_finite(r) == 0) & (around | (_finite(c) == 0))
         beside = _finite(r) & (tl.abs(c - r) <= NEAR * tl.abs(r))
         beyond = tl.where(tl.abs(g) > LIMIT, tl.where(g > 0, float("inf"), float("-inf")), g)
         same = (c == r) | ((c != c) & (r != r)) | (c == beyond) | ((c != c) & (g != g))
@@ -292,16 +302,16 @@ def _errors_kernel(
     tl.store(ref_off_ptr + program, tl.sum(ref_off))
 
 
-def _fused_norms(three: Three) -> Norms:
+def _fused_norms(three: Three, typical: float = 0.0) -> Norms:
     c, r, g = three
     programs, counted, summed = _partial(c)
     count, nonfinite = counted(), counted()
     golden_sq, ref_sq, ref_max = summed(), summed(), summed()
-    n = c.numel()
+    n, size = c.numel(), torch.tensor([typical], dtype=torch.float64, device=c.device)
     with torch.cuda.device_of(c):
         _norms_kernel[(programs,)](
-            c, r, g, count, nonfinite, golden_sq, ref_sq, ref_max, n,
-            LIMIT=limit_of(r.dtype), NEAR=sentinel_tolerance(r.dtype), BLOCK=BLOCK,
+            c, r, g, size, count, nonfinite, golden_sq, ref_sq, ref_max, n,
+            LIMIT=limit_of(r.dtype), NEAR=sentinel_tolerance(r.dtype), AROUND=AROUND, BLOCK=BLOCK,
         )  # fmt: skip
     sums = torch.stack([golden_sq.sum(), ref_sq.sum(), ref_max.max()]).tolist()
     return Norms(int(count.sum()), int(nonfinite.sum()), *sums)

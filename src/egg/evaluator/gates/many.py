@@ -69,6 +69,13 @@ def run(trial: Trial, each: float) -> Notes:
     return notes
 
 
+def alike(trial: Trial, length: int) -> Notes:
+    """So many calls of the instance as it is."""
+    notes = _session(trial, [_Burst(length, callers.ALIKE)])
+    trial.buffers.reserve.forget()
+    return notes
+
+
 @dataclass(frozen=True)
 class _Burst:
     """Calls of one request."""

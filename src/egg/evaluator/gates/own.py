@@ -245,7 +245,7 @@ class _Own:
             if trial.reference.reweighed:
                 case = trial.reference.answer(case.label, case.inputs, own=False)
             ways = Ways(trial, case, self._again_once, each)
-            left += [*ways.configured(CONFIGURED_SECONDS), *ways.under_grad(seconds)]
+            left += [*ways.configured(CONFIGURED_SECONDS), *ways.under_grad(seconds), *ways.as_built(seconds)]
         except _NotRun as why:
             left = [*left, f"it is called again: {why}"]
         except Fault as fault:

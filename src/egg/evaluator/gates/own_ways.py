@@ -1,4 +1,5 @@
-"""Other ways of calling a file at the task's own size: each configuration of its autotuners, grad mode.
+"""Other ways of calling a file at the task's own size: each configuration of its autotuners, grad mode,
+weights that nothing loaded.
 
 At the size that is interpreted all of them are tried. A kernel may branch on a size and on the way at once,
 so each is asked here too, with few programs of every launch, as far as the time goes; what there is no time
@@ -13,11 +14,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from egg.evaluator.gates import callers
 from egg.evaluator.gates.configurations import WRONG, listed
 from egg.evaluator.gates.under_grad import SAME, WORDS
 from egg.evaluator.process.handle import Fault
 from egg.evaluator.reference.case import Case
-from egg.evaluator.transport.protocol import Configure, GradMode
+from egg.evaluator.transport.protocol import Configure, GradMode, Written
 from egg.evaluator.trial.refused import Refused
 from egg.evaluator.trial.trial import Trial
 
@@ -79,3 +81,21 @@ class Ways:
                 evidence = f"{WORDS[mode]}, where under no_grad the answers are right: {wrong.evidence}"
                 raise Refused("correctness.grad_mode", evidence, SAME, facts=wrong.facts) from None
         return left
+
+    def as_built(self, seconds: float) -> list[str]:
+        """A new instance, with weights as its constructor left them; returns what was left out."""
+        connection, reference = self.trial.connection, self.trial.reference
+        if not connection.names:
+            return []
+        if self.each > seconds:
+            return [callers.AS_BUILT.words]
+        if not connection.as_built():
+            connection.share_weights(Written.IN_PLACE)
+        try:
+            self.ask(reference.answer(self.case.label, self.case.inputs, own=self.case.own))
+        except Refused as wrong:
+            part = callers.AS_BUILT
+            raise Refused(
+                part.reason, f"{part.words}: {wrong.evidence}", part.hint, facts=wrong.facts
+            ) from None
+        return []

@@ -49,7 +49,7 @@ def moved(reference: Reference, case: Case) -> list[Moved]:
     return found
 
 
-def crossed(reference: Reference, case: Case, position: int) -> list[torch.Tensor]:
+def crossed(reference: Reference, case: Case, position: int) -> list[Any]:
     """What an output of integers is where all that is rounded to them is off by some roundings.
 
     A float near the boundary of two integers is rounded to either by honest arithmetic. Numbers that are
@@ -65,7 +65,12 @@ def crossed(reference: Reference, case: Case, position: int) -> list[torch.Tenso
                 continue
             if len(outputs) == len(case.golden):
                 found.append(outputs[position][1])
-    return [leaf for leaf in found if leaf.shape == case.golden[position][1].shape]
+    exact = case.golden[position][1]
+    return [leaf for leaf in found if _shape(leaf) == _shape(exact)]
+
+
+def _shape(leaf: Any) -> tuple[int, ...] | None:
+    return tuple(leaf.shape) if isinstance(leaf, torch.Tensor) else None
 
 
 def _lots(case: Case, most: int) -> range:

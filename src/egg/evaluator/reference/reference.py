@@ -255,11 +255,21 @@ class Reference:
         """Answer once, to learn what the task is like: shapes, randomness, whether it spares its inputs."""
         inputs = self.draw()
         structure, tensors = exchange.pack(inputs)
+        if any(t.layout == torch.strided and (t.is_conj() or t.is_neg()) for t in tensors):
+            raise TaskError(
+                f"task {self.program.task.name!r}: get_inputs() returns a conjugate that is not carried out",
+                "return x.conj().resolve_conj(): a kernel reads memory, where there is nothing of it",
+            )
         before = [t.clone() for t in tensors]
         torch.manual_seed(FORWARD_SEED)
         seeded = generators.states(self.device)
         held = shown_in(self.module)
         outputs = outputs_of(self.run(inputs))
+        if any(isinstance(leaf, complex) for _, leaf in outputs):
+            raise TaskError(
+                f"task {self.program.task.name!r}: Model.forward returns a complex number of Python's",
+                "return a tensor: its phase is compared too",
+            )
         self.leaves = written(held, shown_in(self.module))
         self.advances = generators.advanced(seeded, self.device)
         if not all(map(same_values, before, tensors)):

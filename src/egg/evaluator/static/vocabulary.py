@@ -211,6 +211,10 @@ DENIED_ATTRIBUTES: dict[str, tuple[str, str]] = {
         ("static.private", "reaches under a tensor, to its storage or its class"),
     ),
     **dict.fromkeys(
+        words("is_inference is_conj is_neg"),
+        ("static.private", "asks how a tensor came to be, on which no answer may depend"),
+    ),
+    **dict.fromkeys(
         words("register_kernel register_vmap register_torch_dispatch register_autocast set_kernel_enabled"),
         ("static.dynamic", "gives an operator another body than the one that is watched"),
     ),

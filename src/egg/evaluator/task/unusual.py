@@ -192,6 +192,8 @@ def with_constants(inputs: list[Any], known: Constants, seed: int) -> list[Any]:
         special = _special(tensor, known, lot)
         lot.shuffle(special)
         special = special[: max(1, tensor.numel() // 2)]
+        if not special:
+            return
         at = _places(tensor.numel(), len(special), generator)
         where = torch.unravel_index(at.to(tensor.device), tensor.shape)
         values = tensor[where]

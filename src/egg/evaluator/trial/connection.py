@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 import torch
@@ -46,24 +46,26 @@ class Connection:
         assert self.worker is not None, "the candidate was not started"
         return self.worker
 
-    def start(self, *, fence: bool = False) -> protocol.Built:
-        """Fork a fresh worker, open the buffers there, import the candidate and build ``ModelNew``."""
+    def start(self, *, fence: bool = False, plain: bool = False) -> protocol.Built:
+        """Fork a fresh worker, open the buffers there, import the candidate and build ``ModelNew``; without
+        guards where it is to be ``plain``."""
         self.worker = self.forkserver.worker(fence=fence)
         self.worker.apart = self.sharing.apart
         self.forkserver.prepare()
         self.attach(second=False)
-        return self.request(self.load(), self.settings.build_seconds)
+        load = self.load()
+        return self.request(replace(load, restricted=False) if plain else load, self.settings.build_seconds)
 
     def attach(self, *, second: bool) -> None:
         arena = self.buffers.arena
         self.request(protocol.Attach(arena.handle(), second), COPY_SECONDS, arena.fds())
 
-    def restart(self, *, fence: bool = False) -> None:
+    def restart(self, *, fence: bool = False, plain: bool = False) -> None:
         """A new process for the same candidate, with the parameters agreed on."""
         if self.process.alive:
             self.check_integrity()
         self.process.end()
-        self.start(fence=fence)
+        self.start(fence=fence, plain=plain)
         self.share_weights()
 
     def request(

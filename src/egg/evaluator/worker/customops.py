@@ -16,6 +16,7 @@ from types import FrameType
 from typing import Any
 
 import torch
+from torch._library.custom_ops import CustomOpDef
 
 from egg.evaluator.operators.ops import ACTIVE, OWN_OPERATORS
 from egg.evaluator.restrict.names import CANDIDATE_FILE, RestrictedError
@@ -126,3 +127,8 @@ def _differentiable(fn: Any, setup: Any, backward: Any) -> Any:
             return backward(ctx, *gradients)
 
     return Differentiable
+
+
+# An operator that is called directly is printed as one that is registered.
+DirectOperator.__module__, DirectOperator.__name__ = CustomOpDef.__module__, CustomOpDef.__name__
+DirectOperator.__qualname__ = CustomOpDef.__qualname__

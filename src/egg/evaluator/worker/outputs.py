@@ -8,6 +8,7 @@ The copy is made by a function that was bound before there was a candidate.
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
 from collections.abc import Iterator
 from typing import Any
@@ -60,9 +61,15 @@ def copy_out(result: Any, destinations: list[torch.Tensor | None]) -> None:
 
 
 def lay(destination: torch.Tensor, leaf: torch.Tensor) -> None:
-    """Copy one output, if it is a plain tensor; the oracle finds the poison there otherwise."""
-    if kind_of(leaf) == PLAIN:
-        _copy(destination, leaf)
+    """Copy one output, if it is a plain tensor; the oracle finds the poison there otherwise.
+
+    Truth values are copied as bytes: a copy of PyTorch's would make 1 of a 2.
+    """
+    if kind_of(leaf) != PLAIN:
+        return
+    if leaf.dtype is torch.bool and leaf.layout == torch.strided:
+        destination, leaf = destination.view(torch.uint8), leaf.view(torch.uint8)
+    _copy(destination, leaf)
 
 
 def kind_of(leaf: torch.Tensor) -> str:
@@ -79,7 +86,8 @@ def kind_of(leaf: torch.Tensor) -> str:
 
 def describe(path: str, leaf: Any) -> OutputForm:
     if not isinstance(leaf, _Tensor):
-        return OutputForm(path, "number", number=abs(leaf) if isinstance(leaf, complex) else float(leaf))
+        whole = isinstance(leaf, int)
+        return OutputForm(path, "number", number=_as_float(leaf), whole=f"{int(leaf):x}" if whole else None)
     return OutputForm(
         path,
         kind_of(leaf),
@@ -90,6 +98,14 @@ def describe(path: str, leaf: Any) -> OutputForm:
         stride=tuple(leaf.stride()) if leaf.layout == torch.strided else (),
         storage=storage_of(leaf),
     )
+
+
+def _as_float(number: Any) -> float:
+    """A number that floats do not reach is infinite; of an integer the digits go along."""
+    try:
+        return abs(number) if isinstance(number, complex) else float(number)
+    except OverflowError:
+        return math.inf if number > 0 else -math.inf
 
 
 def layout_of(leaf: torch.Tensor) -> str:

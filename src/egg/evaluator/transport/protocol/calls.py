@@ -45,6 +45,8 @@ class OutputForm:
     stride: Sizes | None = None
     storage: Integer | None = None
     number: AnyNumber | None = None
+    whole: str | None = None
+    """An integer's digits, in base 16: as a float it would be another."""
 
 
 @dataclass(frozen=True)

@@ -67,6 +67,18 @@ def test_a_weight_is_normed_as_the_layer_does_it(dim):
     check(NORMED.format(dim), [5, 6], [normal(2, 5, 9)])
 
 
+PARAMETRIZED = NORMED.format("").replace("nn.utils.weight_norm", "nn.utils.parametrizations.weight_norm")
+
+
+def test_a_weight_that_a_parametrization_computes():
+    check(PARAMETRIZED, [5, 6], [normal(2, 5, 9)])
+
+
+def test_the_judge_accepts_a_weight_that_a_parametrization_computes(judged: JudgeFunction):
+    evaluation = judged(Task("normed", PARAMETRIZED), written(PARAMETRIZED), target="H200")
+    assert isinstance(evaluation.verdict, Accepted), evaluation.verdict
+
+
 def test_a_spectrum_is_cut_where_the_program_cuts_it():
     """The operator has other arguments than the function, which pads by itself."""
     source = program(

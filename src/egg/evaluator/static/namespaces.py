@@ -105,6 +105,8 @@ def is_module(path: str) -> bool:
     return path in MODULES
 
 
+WEIGHT_NORMS = ("weight_norm", "spectral_norm")
+"""Functions that make a layer's weight one that is computed."""
 _LIBDEVICE = (".libdevice", ".cuda", ".cuda.libdevice", ".hip", ".hip.libdevice")
 
 MODULES = (
@@ -113,7 +115,8 @@ MODULES = (
     | TENSOR_NAMESPACES
     | frozenset(f"torch.{name}" for name in TORCH_MODULES)
     | frozenset(["torch.library", "torch.amp", "torch.cuda.amp"])
-    | frozenset(["torch", "torch.nn.utils", "torch.nn.utils.rnn", "torch.nn.modules", "torch.nn.parameter"])
+    | frozenset(["torch", "torch.nn.utils", "torch.nn.utils.parametrizations", "torch.nn.utils.rnn"])
+    | frozenset(["torch.nn.modules", "torch.nn.parameter"])
     | frozenset(["triton", "triton.language", "triton.tools", "triton.tools.tensor_descriptor"])
     | frozenset(f"triton.language.extra{part}" for part in ("", *_LIBDEVICE))
     | frozenset(
@@ -169,8 +172,10 @@ def _nn(rest: list[str]) -> Verdict:
     name = rest[0]
     if name in NN_DENIED or (not name[0].isupper() and name not in NN_FUNCTIONS):
         return _because(f"torch.nn.{name}")
-    if name == "utils" and rest[1:] and rest[1] not in ("rnn", "weight_norm", "spectral_norm"):
+    if name == "utils" and rest[1:] and rest[1] not in ("rnn", "parametrizations", *WEIGHT_NORMS):
         return _because(f"torch.nn.utils.{rest[1]}")
+    if rest[:2] == ["utils", "parametrizations"] and rest[2:] and rest[2] != "weight_norm":
+        return _because(f"torch.nn.utils.parametrizations.{rest[2]}")
     if name in ("modules", "parameter") and rest[1:] and not rest[1][0].isupper():
         return _because(f"torch.nn.{name}.{rest[1]}")
     return _owned(["torch", "nn", *rest])

@@ -24,6 +24,7 @@ HOMES: dict[str, tuple[str, ...]] = {
     "torch.nn.modules": ("torch.nn",),
     "torch.nn.parameter": ("torch.nn.parameter",),
     "torch.nn.utils": ("torch.nn.utils",),
+    "torch.nn.utils.parametrizations": ("torch.nn.utils.parametrizations",),
     "torch.nn.utils.rnn": ("torch.nn.utils.rnn", "torch"),
     "torch.linalg": ("torch.linalg", "torch._C._linalg", "torch"),
     "torch.fft": ("torch.fft", "torch._C._fft", "torch"),

@@ -16,6 +16,7 @@ import linecache
 import sys
 import types
 import uuid
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -256,7 +257,8 @@ def _mapped(item: Any, change: Callable[[torch.Tensor], torch.Tensor], seen: dic
     if isinstance(item, list | tuple):
         return type(item)(_mapped(i, change, seen) for i in item)
     if isinstance(item, dict):
-        return {k: _mapped(v, change, seen) for k, v in item.items()}
+        mapped = {k: _mapped(v, change, seen) for k, v in item.items()}
+        return OrderedDict(mapped) if type(item) is OrderedDict else mapped
     return item
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import pickle
+from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -47,7 +48,8 @@ def _fill(value: Any, tensors: Sequence[torch.Tensor]) -> Any:
     if isinstance(value, list | tuple):
         return type(value)(_fill(v, tensors) for v in value)
     if isinstance(value, dict):
-        return {k: _fill(v, tensors) for k, v in value.items()}
+        filled = {k: _fill(v, tensors) for k, v in value.items()}
+        return OrderedDict(filled) if type(value) is OrderedDict else filled
     return value
 
 

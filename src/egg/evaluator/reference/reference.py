@@ -21,7 +21,7 @@ from torch import nn
 
 from egg.core.errors import MachineError, TaskError
 from egg.core.policy import Precision
-from egg.evaluator.reference.answers import differ, far, finite_share, same_values
+from egg.evaluator.reference.answers import differ, far, finite_share, same_bytes, same_values
 from egg.evaluator.reference.case import Case
 from egg.evaluator.reference.reserve import apart
 from egg.evaluator.reference.yardstick import (
@@ -281,7 +281,7 @@ class Reference:
         self.moving = {
             name
             for name, value in self.module.state_dict().items()
-            if not same_values(value, self.initial[name])
+            if not same_bytes(value, self.initial[name])
         }
         half = any(t.dtype in SINGLE for t in (*tensors, *self.initial.values()))
         self._yardsticks = list(candidates(stochastic=self.stochastic, half=half))

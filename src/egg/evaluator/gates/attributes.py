@@ -22,9 +22,7 @@ from egg.evaluator.gates.moved import LEAST, OWN_ERRORS_EACH
 from egg.evaluator.reference.answers import same_values
 from egg.evaluator.reference.left import own_errors
 from egg.evaluator.task.attributes import Shown, attributes_of, held_in, shown
-from egg.evaluator.task.precision import precision_scope
 from egg.evaluator.task.program import outputs_of
-from egg.evaluator.task.seeds import BUILD_SEED
 from egg.evaluator.transport import protocol
 from egg.evaluator.trial.connection import COPY_SECONDS
 from egg.evaluator.trial.refused import Refused
@@ -83,9 +81,7 @@ def _anew(trial: Trial) -> Iterator[None]:
     """Meanwhile the reference's module is one that was never called, with the weights of the other."""
     reference = trial.reference
     usual = reference.module
-    with precision_scope(reference.precision):
-        reference.module = reference.program.build(BUILD_SEED, reference.device, reference.precision)
-    reference.module.load_state_dict(usual.state_dict())
+    reference.module = reference.anew()
     try:
         yield
     finally:

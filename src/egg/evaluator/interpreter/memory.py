@@ -16,6 +16,7 @@ to its neighbours by strides, and that is legitimate.
 from __future__ import annotations
 
 import gc
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -100,6 +101,8 @@ class AddressSpace:
         self._by_storage: dict[int, Region] = {}
         self._last_scalar: tuple[str, int] = ("", 0)
         self._repeats = 0
+        self.accesses: Counter[str] = Counter()
+        """Bytes, and distances from the first of an access to its others, by kind; where that is counted."""
         self.recast = False
         """Whether a pointer became one to another type: only then may lanes be misaligned by themselves."""
         self.looked = False
@@ -146,6 +149,9 @@ class AddressSpace:
         if active.size == 0:
             return addresses, []
         low, high = int(active.min()), int(active.max())
+        if self.session.counting:
+            self.accesses[f"bytes by {action}"] += active.size * itemsize
+            self.accesses[f"distances by {action}"] += int((active - np.uint64(low)).sum())
         self._check_alignment(active, low, itemsize, action)
         self._watch_for_spinning(action, low if low == high else 0)
         region = self._region_at(low)

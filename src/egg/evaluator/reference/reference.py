@@ -208,6 +208,13 @@ class Reference:
             for buffer, before in held:
                 buffer.copy_(before)
 
+    def anew(self) -> nn.Module:
+        """A module that was never called, with the weights of the one that was."""
+        with precision_scope(self.precision):
+            module = self.program.build(BUILD_SEED, self.device, self.precision)
+        module.load_state_dict(self.module.state_dict())
+        return module
+
     def widen(self) -> None:
         """To float64, weights and buffers too."""
         self.module.double()

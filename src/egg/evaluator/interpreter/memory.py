@@ -149,15 +149,22 @@ class AddressSpace:
         if active.size == 0:
             return addresses, []
         low, high = int(active.min()), int(active.max())
-        if self.session.counting:
-            self.accesses[f"bytes by {action}"] += active.size * itemsize
-            self.accesses[f"distances by {action}"] += int((active - np.uint64(low)).sum())
         self._check_alignment(active, low, itemsize, action)
         self._watch_for_spinning(action, low if low == high else 0)
         region = self._region_at(low)
         if region is not None and region.start <= low and high + itemsize <= region.end:
-            return addresses - region.delta, [Touched(region, active, lanes, low, high)]
-        return self._translate_scattered(addresses, lanes, itemsize, action)
+            real, touched = addresses - region.delta, [Touched(region, active, lanes, low, high)]
+        else:
+            real, touched = self._translate_scattered(addresses, lanes, itemsize, action)
+        if self.session.counting:
+            self._count(touched, itemsize, action)
+        return real, touched
+
+    def _count(self, touched: list[Touched], itemsize: int, action: str) -> None:
+        """Within each storage: how far two of them lie apart is chance."""
+        for part in touched:
+            self.accesses[f"bytes by {action}"] += part.addresses.size * itemsize
+            self.accesses[f"distances by {action}"] += int((part.addresses - np.uint64(part.low)).sum())
 
     def exposed(self, addresses: np.ndarray) -> np.ndarray:
         """Pointers as integers."""

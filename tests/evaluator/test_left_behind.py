@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +11,8 @@ import torch
 from torch import nn
 
 from egg.evaluator.operators.ops import Recorder
-from egg.evaluator.task.attributes import attributes_of, held_in, shown_in, written
+from egg.evaluator.reference.answers import same_bytes
+from egg.evaluator.task.attributes import attributes_of, held_in, shown, shown_in, written
 from egg.evaluator.transport.arena import poison
 from egg.evaluator.worker.settings import LeftChanged, as_frozen, checked, process_unchanged
 
@@ -116,6 +118,65 @@ def test_attributes_are_read_in_parts_and_containers() -> None:
     assert set(written(before, shown_in(module))) == {"0.load", "stats['a'][0]"}
     held_in(module)["stats['a'][0]"].put(3.0)
     assert module.stats["a"][0] == 3.0
+
+
+class Slotted:
+    __slots__ = ("load", "unset")
+
+    def __init__(self) -> None:
+        self.load = 1.0
+
+
+class Asked:
+    """Would see that it is asked."""
+
+    def __init__(self) -> None:
+        object.__setattr__(self, "load", 1.0)
+
+    def __getattribute__(self, name: str) -> Any:
+        raise AssertionError(name)
+
+
+def test_attributes_are_read_in_objects_queues_and_passing_buffers() -> None:
+    module: Any = nn.Module()
+    module.stats, module.recent = Slotted(), deque([torch.ones(1)])
+    vars(module)["asked"] = Asked()
+    module.register_buffer("passing", torch.zeros(2), persistent=False)
+    module.register_buffer("lasting", torch.zeros(2))
+    module.device = torch.device("cpu")
+    assert set(attributes_of(module)) == {"stats.load", "asked.load", "recent[0]", "passing"}
+    held_in(module)["stats.load"].put(3.0)
+    assert module.stats.load == 3.0
+    before = shown_in(module)
+    module.passing.add_(1.0)
+    module.recent.append(torch.ones(1))
+    assert set(written(before, shown_in(module))) == {"passing", "recent[1]"}
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (1 << 60, (1 << 60) + 1),
+        (torch.tensor([1 << 60]), torch.tensor([(1 << 60) + 1])),
+        (torch.tensor([1.0 + 1.0j]), torch.tensor([1.0 - 1.0j])),
+        (torch.zeros(1 << 15), torch.zeros(1 << 15).index_fill_(0, torch.arange(1 << 14, 1 << 15), 1.0)),
+        (torch.eye(2).to_sparse(), torch.eye(2).mul(2).to_sparse()),
+    ],
+    ids=["int", "integers", "complex", "late elements", "sparse"],
+)
+def test_attributes_that_differ_are_shown_differently(one: Any, other: Any) -> None:
+    assert shown(one, 7) == shown(one, 7) != shown(other, 7)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.complex128, torch.float8_e4m3fn])
+def test_what_is_unchanged_has_the_same_bits(dtype: torch.dtype) -> None:
+    zeros = torch.zeros(4, 6).to(dtype)
+    assert same_bytes(zeros.mT, zeros.clone().mT)
+    assert same_bytes(zeros[0, 0], zeros[1, 1])
+    assert same_bytes(torch.full_like(zeros, torch.nan), torch.full_like(zeros, torch.nan))
+    signed = zeros.clone()
+    signed[2, 3] = -0.0
+    assert not same_bytes(signed.mT, zeros.mT)
 
 
 @pytest.mark.parametrize("grown", [lambda: torch.zeros(3).resize_(5), lambda: torch.ones(3).resize_(2, 4)])

@@ -14,7 +14,7 @@ import torch
 
 from egg.evaluator.gates.moved import COUNTER, arrived
 from egg.evaluator.gates.second import Beside
-from egg.evaluator.reference.answers import same_values
+from egg.evaluator.reference.answers import same_bytes
 from egg.evaluator.reference.case import Case
 from egg.evaluator.reference.probes import Change
 from egg.evaluator.reference.reference import Reference
@@ -42,8 +42,8 @@ def left_otherwise(other: Beside, before: Before) -> str:
     for name in other.connection.names.values():
         if name.endswith(COUNTER):
             continue
-        if same_values(ours[name], before.ours[name]):
-            if not same_values(theirs[name], before.theirs[name]):
+        if same_bytes(ours[name], before.ours[name]):
+            if not same_bytes(theirs[name], before.theirs[name]):
                 return f"the call moves {name}"
         elif not arrived(theirs[name], ours[name], before.ours[name], singly=False):
             return f"the call does not leave in {name} what Model's leaves there"
@@ -61,6 +61,6 @@ def overwritten(other: Beside, case: Case, change: Change, inputs: list[Any]) ->
     other.buffers.poison(0)
     other.connection.request(protocol.Recheck(call.outputs))
     pairs = zip(first, other.buffers.outputs(), strict=True)
-    if all(same_values(a, b) for a, b in pairs if a is not None and b is not None):
+    if all(same_bytes(a, b) for a, b in pairs if a is not None and b is not None):
         return ""
     return "a later call changes what an earlier one returned, which the caller holds"

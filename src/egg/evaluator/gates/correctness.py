@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from egg.core.errors import TaskError
-from egg.evaluator.gates import beyond, under_grad, unusual
+from egg.evaluator.gates import beyond, left, under_grad, unusual
 from egg.evaluator.process.handle import Fault
 from egg.evaluator.reference.answers import finite_share
 from egg.evaluator.reference.case import Case
@@ -25,6 +25,7 @@ def run(trial: Trial) -> Notes:
     trial.connection.restore_weights()
     for index in range(trial.settings.seeds):
         examine(trial, trial.reference.case(f"seed {index + 1}"))
+    left.untouched(trial)
     for index, name in enumerate(trial.settings.distributions):
         if index < trial.settings.reweighed:
             trial.connection.reweigh()

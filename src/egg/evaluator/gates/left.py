@@ -19,7 +19,7 @@ import time
 import torch
 
 from egg.evaluator.gates.moved import COUNTER, arrived
-from egg.evaluator.reference.answers import same_values
+from egg.evaluator.reference.answers import same_bytes, same_values
 from egg.evaluator.reference.left import own_errors
 from egg.evaluator.trial.refused import Refused
 from egg.evaluator.trial.trial import Notes, Trial
@@ -72,6 +72,16 @@ def _called(trial: Trial, most: int, until: float) -> None:
     _compare(trial, before, calls)
 
 
+def untouched(trial: Trial) -> None:
+    """Refuse a file that has written to what the reference leaves alone, before other weights replace it."""
+    theirs, ours = trial.connection.candidate_state(), trial.reference.module.state_dict()
+    for name in trial.connection.names.values():
+        still = name not in trial.reference.moving and not name.endswith(COUNTER)
+        if still and not same_bytes(theirs[name], ours[name]):
+            raise _refused(name, "was changed by forward", theirs, ours)
+    trial.buffers.lay_weights(ours)  # where new instances find them
+
+
 def _compare(trial: Trial, before: dict[str, torch.Tensor], calls: int) -> None:
     """Refuse what is not where the reference left it. Its own errors are measured where something is not."""
     theirs, ours = trial.connection.candidate_state(), _state(trial)
@@ -80,7 +90,7 @@ def _compare(trial: Trial, before: dict[str, torch.Tensor], calls: int) -> None:
         if name.endswith(COUNTER) and not same_values(theirs[name], ours[name]):
             trial.warnings.append(f"{name} is not counted as Model counts it")
         elif name not in trial.reference.moving:
-            if not same_values(theirs[name], ours[name]):
+            if not same_bytes(theirs[name], ours[name]):
                 raise _refused(name, "was changed by forward", theirs, ours)
         elif not arrived(theirs[name], ours[name], before[name]):
             late.append(name)
@@ -107,6 +117,8 @@ def _own_errors(trial: Trial, before: dict[str, torch.Tensor], calls: int) -> di
 def _shown(theirs: torch.Tensor, ours: torch.Tensor) -> str:
     if not ours.numel():
         return "empty"
+    if same_values(theirs, ours):
+        return "in the signs of zeros or the bits of NaN"
     wide, own = theirs.double().flatten(), ours.double().flatten()
     alike = (wide == own) | (wide.isnan() & own.isnan())
     off = (wide - own).abs() / torch.maximum(wide.abs(), own.abs())  # as a part of itself: it may be small

@@ -16,7 +16,7 @@ from typing import Protocol
 
 from egg.core.errors import TaskError
 from egg.evaluator.gates.weights import KEY
-from egg.evaluator.reference.answers import finite_share, same_values
+from egg.evaluator.reference.answers import finite_share, same_bytes
 from egg.evaluator.reference.case import Case
 from egg.evaluator.transport.protocol import Recheck, Written
 from egg.evaluator.trial.refused import Refused
@@ -80,7 +80,7 @@ def _steps(trial: Trial, first: Case) -> Iterator[_Step]:
         trial.buffers.poison(0)
         trial.connection.request(Recheck(trial.buffers.sets[0].outputs))
         pairs = zip(held, trial.buffers.outputs(0), strict=True)
-        if not all(same_values(a, b) for a, b in pairs if a is not None and b is not None):
+        if not all(same_bytes(a, b) for a, b in pairs if a is not None and b is not None):
             evidence = "a later call changes what an earlier one returned, which the caller holds"
             raise Refused("state.aliased", evidence, NEW)
 

@@ -78,6 +78,7 @@ def run(trial: Trial) -> Notes:
         "deterministic": _equal(before, trial.buffers.outputs()),
         "probed": _probe(trial, first, work),
     }
+    left.untouched(trial)
     handed.check(trial, first, (reply, other, again))
     del first
     notes["kept"] = remembered.run(trial)

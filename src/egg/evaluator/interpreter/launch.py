@@ -105,6 +105,7 @@ class Launcher:
         options: Options,
     ) -> None:
         space = AddressSpace(self.session, name)
+        space.accesses = self.session.launches[-1].accesses
         space.reads_bits = kernel.fn in self._reads_bits
         self.builder.scratch = None
         plain = unspecialised(kernel, parameters)

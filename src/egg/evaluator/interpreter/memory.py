@@ -16,6 +16,7 @@ to its neighbours by strides, and that is legitimate.
 from __future__ import annotations
 
 import gc
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -100,6 +101,8 @@ class AddressSpace:
         self._by_storage: dict[int, Region] = {}
         self._last_scalar: tuple[str, int] = ("", 0)
         self._repeats = 0
+        self.accesses: Counter[str] = Counter()
+        """Bytes, and distances from the first of an access to its others, by kind; where that is counted."""
         self.recast = False
         """Whether a pointer became one to another type: only then may lanes be misaligned by themselves."""
         self.looked = False
@@ -150,8 +153,18 @@ class AddressSpace:
         self._watch_for_spinning(action, low if low == high else 0)
         region = self._region_at(low)
         if region is not None and region.start <= low and high + itemsize <= region.end:
-            return addresses - region.delta, [Touched(region, active, lanes, low, high)]
-        return self._translate_scattered(addresses, lanes, itemsize, action)
+            real, touched = addresses - region.delta, [Touched(region, active, lanes, low, high)]
+        else:
+            real, touched = self._translate_scattered(addresses, lanes, itemsize, action)
+        if self.session.counting:
+            self._count(touched, itemsize, action)
+        return real, touched
+
+    def _count(self, touched: list[Touched], itemsize: int, action: str) -> None:
+        """Within each storage: how far two of them lie apart is chance."""
+        for part in touched:
+            self.accesses[f"bytes by {action}"] += part.addresses.size * itemsize
+            self.accesses[f"distances by {action}"] += int((part.addresses - np.uint64(part.low)).sum())
 
     def exposed(self, addresses: np.ndarray) -> np.ndarray:
         """Pointers as integers."""

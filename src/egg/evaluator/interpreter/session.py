@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -70,6 +71,8 @@ class Launch:
     grid: tuple[int, ...]
     numbers: tuple[tuple[str, str], ...] = ()
     """Plain values among its arguments, by name."""
+    accesses: Counter[str] = field(default_factory=Counter, compare=False)
+    """Where that is counted: the bytes of its loads, stores and atomics, and how far apart they lie."""
 
 
 @dataclass
@@ -85,6 +88,8 @@ class Session:
     launches: list[Launch] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     skip: set[str] = field(default_factory=set)
+    counting: bool = False
+    """Whether the accesses of launches are counted."""
     configurations: Any = None
     """Which configuration autotuners take (:class:`egg.evaluator.interpreter.autotune.Chosen`)."""
 

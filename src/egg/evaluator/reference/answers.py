@@ -16,6 +16,9 @@ from egg.evaluator.tensors.reals import as_reals, finite
 FAR = 2.0**-4
 """Relative rms distance between the reference and a stand-in for its fp64 run: more is no rounding."""
 
+INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32}
+"""By the bytes of an element; words of eight make up the others."""
+
 
 def finite_share(outputs: list[tuple[str, Any]]) -> float:
     """The part of all elements that are finite."""
@@ -93,6 +96,21 @@ def same_values(a: torch.Tensor, b: torch.Tensor) -> bool:
     return all(
         torch.equal(x, y) or bool(((x == y) | ((x != x) & (y != y))).all()) for x, y in memory.pieces(a, b)
     )
+
+
+def same_bytes(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Equal in shape, type and every bit: for what must be *unchanged*.
+
+    Numbers that compare equal are not one: a caller divides by a zero of the other sign, and a file could
+    remember in the signs of zeros or in the payloads of NaN.
+    """
+    if a.shape != b.shape or a.dtype != b.dtype:
+        return False
+    return all(torch.equal(_bits(x), _bits(y)) for x, y in memory.pieces(a, b))
+
+
+def _bits(flat: torch.Tensor) -> torch.Tensor:
+    return flat.resolve_conj().resolve_neg().view(INTEGERS.get(flat.element_size(), torch.int64))
 
 
 def differ(a: Any, b: Any) -> bool:

@@ -18,6 +18,7 @@ from torch import nn
 from egg.core.errors import TaskError
 from egg.evaluator.reference.reference import Reference
 from egg.evaluator.reference.yardstick import Rounded, Yardstick, converted, perturb, unit_of
+from egg.evaluator.tensors.reals import as_reals
 
 MOST = 16
 """Calls that are repeated; errors of more calls are as many times larger at most."""
@@ -65,6 +66,7 @@ def _apart(one: Left, other: Left) -> dict[str, torch.Tensor]:
         if value is None or wide is None:
             continue
         a, b = torch.as_tensor(wide), torch.as_tensor(value)
-        if a.shape == b.shape and not b.is_complex():
+        if a.shape == b.shape and a.layout == b.layout == torch.strided:
+            a, b = as_reals(a.resolve_conj()), as_reals(b.resolve_conj())
             found[name] = (a.double() - b.double()).nan_to_num(0.0, 0.0, 0.0).abs()
     return found

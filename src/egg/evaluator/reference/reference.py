@@ -21,7 +21,7 @@ from torch import nn
 
 from egg.core.errors import MachineError, TaskError
 from egg.core.policy import Precision
-from egg.evaluator.reference.answers import differ, far, finite_share, same_values
+from egg.evaluator.reference.answers import differ, far, finite_share, same_bytes, same_values
 from egg.evaluator.reference.case import Case
 from egg.evaluator.reference.reserve import apart
 from egg.evaluator.reference.yardstick import (
@@ -208,6 +208,13 @@ class Reference:
             for buffer, before in held:
                 buffer.copy_(before)
 
+    def anew(self) -> nn.Module:
+        """A module that was never called, with the weights of the one that was."""
+        with precision_scope(self.precision):
+            module = self.program.build(BUILD_SEED, self.device, self.precision)
+        module.load_state_dict(self.module.state_dict())
+        return module
+
     def widen(self) -> None:
         """To float64, weights and buffers too."""
         self.module.double()
@@ -291,7 +298,7 @@ class Reference:
         self.moving = {
             name
             for name, value in self.module.state_dict().items()
-            if not same_values(value, self.initial[name])
+            if not same_bytes(value, self.initial[name])
         }
         half = any(t.dtype in SINGLE for t in (*tensors, *self.initial.values()))
         self._yardsticks = list(candidates(stochastic=self.stochastic, half=half))

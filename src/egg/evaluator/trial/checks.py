@@ -14,7 +14,7 @@ from egg.core.policy import Policy
 from egg.evaluator.compare.compare import NOT_KNOWN, LeafError, Usual, Worst, compare
 from egg.evaluator.compare.places import wrong_places
 from egg.evaluator.reference import conditioning
-from egg.evaluator.reference.answers import inexact, same_values
+from egg.evaluator.reference.answers import inexact, same_bytes
 from egg.evaluator.reference.case import Case
 from egg.evaluator.reference.reference import Reference
 from egg.evaluator.reference.yardstick import Yardstick
@@ -148,7 +148,7 @@ class Checks:
 
     def check_inputs_unchanged(self, case: Case, index: int = 0) -> None:
         for slot, tensor in zip(self.buffers.sets[index].inputs, case.tensors, strict=True):
-            if not same_values(self.buffers.view(slot), tensor):
+            if not same_bytes(self.buffers.view(slot), tensor):
                 raise Refused(
                     "correctness.inputs", f"{case.label}: an input was changed by the candidate",
                     "write to new tensors; inputs belong to the caller",

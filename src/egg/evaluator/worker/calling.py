@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -34,7 +35,7 @@ from egg.evaluator.worker.remembering import Remembering
 from egg.evaluator.worker.settings import Settings, as_frozen, checked, frozen
 
 MOST_NUMBERS = 2_000
-"""That a call hands to the device, of which more are not compared."""
+"""That a call hands to the device, of which more are compared by a digest."""
 MOST_WORDS = 10_000
 """Of a result's structure."""
 MOST_COPIES, COPIED_BYTES = 4096, 64 << 20
@@ -82,8 +83,11 @@ class Calling(Remembering):
         answers = undefined.native() if options.native else contextlib.nullcontext()
         frozen = self._as_frozen(arguments, frozen=options.grad is protocol.GradMode.FROZEN)
         marked = left if left is not None else contextlib.nullcontext()
+        counting = contextlib.nullcontext()
+        if options.handed and isinstance(launches, InterpretedLaunches):
+            counting = launches.counting()
         try:
-            with frozen, extremes, drawn, answers, marked, recorder, HostReads() as reads:
+            with frozen, extremes, drawn, answers, marked, counting, recorder, HostReads() as reads:
                 result = self._call_checked(arguments, options.grad)
             drew = generators.advanced(seeded, self._device)
             self._synchronize()
@@ -109,7 +113,7 @@ class Calling(Remembering):
             drew=drew,
             found=_found(flow) if flow is not None else (),
             returned=structure_of(result)[:MOST_WORDS],
-            handed=(*launches.numbers(), *recorder.numbers)[:MOST_NUMBERS] if options.handed else (),
+            handed=_shortened([*launches.numbers(), *recorder.numbers]) if options.handed else (),
             left=left.found if left is not None else "",
         )
 
@@ -377,6 +381,15 @@ def _detached(leaf: Any) -> Any:
     does one that no graph made."""
     made = type(leaf) is torch.Tensor and leaf.requires_grad and not leaf.is_leaf
     return leaf.detach() if made else leaf
+
+
+def _shortened(numbers: list[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+    """The first ones, and a digest of the others."""
+    first, others = numbers[:MOST_NUMBERS], numbers[MOST_NUMBERS:]
+    if others:
+        digest = hashlib.sha256(repr(others).encode()).hexdigest()
+        first.append((f"{len(others)} further numbers", digest))
+    return tuple(first)
 
 
 def _found(flow: Flow) -> tuple[protocol.Found, ...]:

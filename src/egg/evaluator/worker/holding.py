@@ -167,7 +167,7 @@ class Holding(Instance):
         """Plain attributes, as the last call left them."""
         assert self._module is not None
         held = attributes_of(self._module)
-        found = ((name, shown(held.get(name))) for name in asked.names)
+        found = ((name, shown(held.get(name), asked.seed)) for name in asked.names)
         return protocol.Attributes(tuple(protocol.Attribute(n, *value) for n, value in found if value))
 
     def on_state(self, asked: protocol.State) -> None:

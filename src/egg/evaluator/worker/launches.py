@@ -34,7 +34,7 @@ class Launches(Protocol):
         ...
 
     def numbers(self) -> list[tuple[str, str]]:
-        """What each launch was given that is no tensor, where that is known."""
+        """What each launch was given that is no tensor, and its accesses, where they are known."""
         ...
 
     def reset(self) -> None: ...
@@ -203,8 +203,20 @@ class InterpretedLaunches:
         return dict(Counter(f"{launch.kernel}{launch.grid}" for launch in self._session.launches))
 
     def numbers(self) -> list[tuple[str, str]]:
-        launched = ((launch.kernel, pair) for launch in self._session.launches for pair in launch.numbers)
-        return [(f"{kernel}'s {name}", number) for kernel, (name, number) in launched]
+        found = []
+        for launch in self._session.launches:
+            accesses = ((kind, str(count)) for kind, count in sorted(launch.accesses.items()))
+            found += [(f"{launch.kernel}'s {name}", number) for name, number in (*launch.numbers, *accesses)]
+        return found
+
+    @contextmanager
+    def counting(self) -> Iterator[None]:
+        """Meanwhile what each launch loads and stores is counted."""
+        self._session.counting = True
+        try:
+            yield
+        finally:
+            self._session.counting = False
 
     def reset(self) -> None:
         self._session.reset()

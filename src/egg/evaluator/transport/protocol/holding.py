@@ -161,7 +161,7 @@ class State(Request[Done], command="state"):
 
 @dataclass(frozen=True)
 class Attribute:
-    """A plain attribute of a module: a number, or the first elements of a tensor."""
+    """A plain attribute of a module: a number, or elements of a tensor."""
 
     name: str
     shape: Sizes | None
@@ -178,6 +178,8 @@ class Show(Request[Attributes], command="show"):
     """Plain attributes of the module, as the last call left them; what is none is left out."""
 
     names: tuple[str, ...]
+    seed: int = 0
+    """Of the places at which large tensors are looked at."""
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ class Spent:
     products: float
     others: float
     moved: float
+    fused: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,8 @@ class Record:
     """By operators that ran before the last launch of an own kernel."""
     work: Spent
     """By all operators."""
+    parts: Mapping[str, int] = field(default_factory=dict)
+    """What operators did inside, as :mod:`~egg.evaluator.operators.parts` counts it."""
 
 
 @dataclass(frozen=True)

@@ -316,6 +316,8 @@ class Contributes(Request[Contribution], command="contributes"):
     """Compare the calls that were followed, where ``draws`` of them ran the same operators."""
 
     draws: int
+    aligned: bool = False
+    """Whether to compare them by what they have in common, where fewer did."""
 
 
 @dataclass(frozen=True)

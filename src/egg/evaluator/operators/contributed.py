@@ -100,9 +100,8 @@ class Draw:
     def _samples(self, values: Any) -> tuple[tuple[torch.Tensor, ...], bool]:
         """Of each tensor, and whether there is one of which none can be taken."""
         found = [_dense(tensor) for tensor in tensors_in(values) if tensor.numel()]
-        return tuple(self._sampled(one) for one in found if one is not None), any(
-            one is None for one in found
-        )
+        seen = [one for one in found if one is not None]
+        return tuple(map(self._sampled, seen)), len(seen) < len(found)
 
     def _sampled(self, tensor: torch.Tensor) -> torch.Tensor:
         """The same places in every draw; a few numbers may be expanded to any size."""
@@ -206,10 +205,16 @@ class _Trace:
     """Everything that was there to be carried, in the order in which it came."""
 
     def __init__(self, draws: Sequence[Draw]) -> None:
-        self._sources = [(-1, _columns(t)) for t in zip(*(draw.inputs for draw in draws), strict=True)]
+        self._sources: list[tuple[int, _Columns]] = []
+        self._add(-1, [draw.inputs for draw in draws])
         for number in range(len(draws[0].steps)):
-            made = zip(*(draw.steps[number].made for draw in draws), strict=True)
-            self._sources += [(number, _columns(tensors)) for tensors in made]
+            self._add(number, [draw.steps[number].made for draw in draws])
+
+    def _add(self, number: int, made: Sequence[Sequence[torch.Tensor]]) -> None:
+        """What is the same in all draws is nothing that is carried."""
+        for tensors in zip(*made, strict=True):
+            if any(not torch.equal(tensors[0], other) for other in tensors[1:]):
+                self._sources.append((number, _columns(tensors)))
 
     def carried_from(self, wanted: _Columns, before: int) -> set[int] | None:
         """The operators that first made what is carried; ``None`` where too much is not."""

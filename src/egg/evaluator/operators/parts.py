@@ -24,6 +24,7 @@ operators of which the reference may have all the steps."""
 STEPS = {
     kind: frozenset(names.split())
     for kind, names in {
+        MASK: "tril triu eq ne gt ge lt le bitwise_not bitwise_and bitwise_or logical_not logical_and logical_or",
         SOFTMAX: "softmax exp exp2 sum amax max logsumexp log",
         NORM: "mean var var_mean std std_mean sum pow square sqrt rsqrt reciprocal linalg_vector_norm",
         DISTANCE: "sum pow square abs sqrt matmul rectifier linalg_vector_norm",
@@ -48,8 +49,9 @@ ADDING = frozenset(["addmm", "baddbmm", "addbmm", "addmv", "addr", "_addmm_activ
 INSIDE = {
     **dict.fromkeys(("sigmoid", "log_sigmoid_forward", "softplus"), 3),
     **dict.fromkeys(("_softmax", "_log_softmax", "_safe_softmax", "logsumexp"), 2),
-    **dict.fromkeys(("var", "std", "var_mean", "std_mean", "hardsigmoid", "lerp"), 2),
+    **dict.fromkeys(("hardsigmoid", "lerp"), 2),
     **dict.fromkeys(("silu", "mish", "glu", "mse_loss", "addcmul", "addcdiv", "linalg_vector_norm"), 1),
+    **dict.fromkeys(("var", "std", "var_mean", "std_mean"), 1),
     **dict.fromkeys(("_cdist_forward", "_euclidean_dist", "_pdist_forward", "hardswish", "tanh"), 3),
 }
 DISTANCES = frozenset(["_cdist_forward", "_euclidean_dist", "_pdist_forward"])

@@ -24,7 +24,7 @@ operators of which the reference may have all the steps."""
 STEPS = {
     kind: frozenset(names.split())
     for kind, names in {
-        MASK: "tril triu eq ne gt ge lt le bitwise_not bitwise_and bitwise_or logical_not logical_and logical_or",
+        MASK: "tril triu eq ne gt ge lt le bitwise_not bitwise_and logical_not logical_and logical_or",
         SOFTMAX: "softmax exp exp2 sum amax max logsumexp log",
         NORM: "mean var var_mean std std_mean sum pow square sqrt rsqrt reciprocal linalg_vector_norm",
         DISTANCE: "sum pow square abs sqrt matmul rectifier linalg_vector_norm",

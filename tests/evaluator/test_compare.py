@@ -206,7 +206,7 @@ def test_special_values_must_stand_where_the_reference_has_them(special):
 
 
 def test_where_the_reference_overflows_so_may_the_candidate():
-    """fp32 overflows where fp64 does not: the largest number or none is right there, and nothing elsewhere."""
+    """fp32 overflows where fp64 does not: the largest number or none is right there, nothing elsewhere."""
     golden = normal(64, dtype=torch.float64)
     golden[:4] = 1e60
     reference = golden.float()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 
 import pytest
@@ -9,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch.utils._python_dispatch import _disable_current_modes
 
-from egg.evaluator.operators.contributed import Draw, contributes
+from egg.evaluator.operators.contributed import LARGEST, MOST, Draw, aligned, alike, contributes
 from egg.evaluator.operators.ops import Recorder
 
 ROWS, FEATURES = 32, 64
@@ -35,8 +36,8 @@ def computes(function: Function, dtype: torch.dtype = torch.float32) -> bool:
             result = function(x)
         draw.end([result])
         draws.append(draw)
-    assert len({draw.form for draw in draws}) == 1
-    return contributes(draws)
+    found = alike(draws)
+    return contributes(found if len(found) == len(draws) else aligned(draws))
 
 
 @pytest.mark.parametrize(
@@ -68,6 +69,43 @@ def test_kernels_that_only_carry(function: Function) -> None:
 )
 def test_kernels_that_compute(function: Function) -> None:
     assert computes(function)
+
+
+def beside(junk: Callable[[int], object]) -> Function:
+    """A kernel that only carries, beside something that the answer does not need."""
+    calls = itertools.count(1)
+
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        junk(next(calls))
+        return own(lambda h: h * 2)(x) @ WEIGHT
+
+    return forward
+
+
+@pytest.mark.parametrize(
+    "junk",
+    [
+        lambda _: torch.zeros(LARGEST + 1),
+        lambda _: torch.randn(LARGEST + 1) * 2,
+        lambda _: [torch.zeros(LARGEST) for _ in range(2 * MOST // LARGEST)],
+        lambda _: WEIGHT.to_sparse() * 2,
+        lambda _: torch.zeros(1).expand(1 << 40)[:1] + WEIGHT[0].expand(1 << 20, FEATURES)[::4096, 0],
+        lambda call: torch.zeros(call) + 1,
+        lambda call: [WEIGHT + 1 for _ in range(call)],
+    ],
+)
+def test_what_the_answer_does_not_need_ends_nothing(junk: Callable[[int], object]) -> None:
+    assert not computes(beside(junk))
+
+
+def test_calls_that_differ_and_compute() -> None:
+    calls = itertools.count(1)
+
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        more = torch.zeros(next(calls)) + 1
+        return own(lambda h: F.layer_norm(h, (FEATURES,)))(x * more[0]) @ WEIGHT
+
+    assert computes(forward)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])

@@ -19,8 +19,9 @@ RECORD = {
     "copies": {"clone": 1},
     "reads": {"floats": 1},
     "launches": {"kernel": 2},
-    "before": {"products": 1.0, "others": 2.0, "moved": 0.0},
-    "work": {"products": 1.0, "others": 2, "moved": 0.0},
+    "before": {"products": 1.0, "others": 2.0, "moved": 0.0, "fused": 0.0},
+    "work": {"products": 1.0, "others": 2, "moved": 0.0, "fused": 0.0},
+    "parts": {"sum": 1},
 }
 OUTPUT = {
     "path": "0", "type": "Tensor", "shape": [2], "dtype": "torch.float32", "device": "cpu",
@@ -93,7 +94,15 @@ def test_a_reply_of_the_protocol_is_read_and_written_alike(command: str) -> None
         ("forward", {"record": {**RECORD, "ops": {"mm": True}}}),
         ("forward", {"record": {**RECORD, "ops": {"mm": -1}}}),
         ("forward", {"record": {**RECORD, "launches": []}}),
-        ("forward", {"record": {**RECORD, "work": {"products": float("nan"), "others": 0.0, "moved": 0.0}}}),
+        (
+            "forward",
+            {
+                "record": {
+                    **RECORD,
+                    "work": {"products": float("nan"), "others": 0.0, "moved": 0.0, "fused": 0.0},
+                }
+            },
+        ),
         ("forward", {"sketches": [[1]]}),
         ("forward", {"sketches": [{**SKETCH, "total": float("nan")}]}),
         ("forward", {"threads": 1 << 80}),

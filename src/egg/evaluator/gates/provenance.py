@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 
 import torch
 
@@ -72,7 +72,7 @@ def run(trial: Trial) -> Notes:
         _read_kernels(trial, case)
         times = _spans(trial, case) if len(own) + len(library) > 1 else {}
     _check_kernels_matter(trial, case, normal, sorted(own), reference, terms)
-    contributed.check(trial, second.record, Counter(reference.compute), Counter(reference.moves))
+    contributed.check(trial, second.record, reference)
     share = None
     if trial.device.type == "cuda" and _profiled(trial.settings.profile, library):
         share = _own_share(trial, case, own)
@@ -107,6 +107,8 @@ class Counted:
     sketches: tuple[Sketch, ...]
     """Of what its operations produced."""
     inputs: tuple[Sketch, ...]
+    parts: Mapping[str, int]
+    """What its operations do inside."""
 
     @property
     def single(self) -> bool:
@@ -132,6 +134,7 @@ def _reference(trial: Trial, case: Case) -> Counted:
         recorder.work()[1],
         (*recorder.sketches, *recorder.moved_sketches),
         tuple(sketch for sketch in inputs if sketch is not None),
+        recorder.parts,
     )
 
 
@@ -150,14 +153,16 @@ def _sketch_terms(trial: Trial, case: Case) -> protocol.SketchTerms:
 
 def _watch(trial: Trial, case: Case, reference: Counted, *, steady: bool) -> Watch:
     elements = sum(t.numel() for _, t in case.outputs if isinstance(t, torch.Tensor))
-    return Watch(trial.policy, reference.compute, reference.moves, reference.work, elements, steady)
+    counted = reference.compute, reference.moves, reference.work
+    return Watch(trial.policy, *counted, elements, steady, reference.parts)
 
 
 def rules_at(trial: Trial, case: Case, *, steady: bool) -> Watch:
     """What calls are held to at the size of ``case``: the work of the reference is counted there."""
     with Recorder(launched=lambda: 0) as recorder:
         trial.reference.run(case.inputs, case.seed)
-    counted = Counted(recorder.compute, recorder.moves, recorder.copies, recorder.work()[1], (), ())
+    work = recorder.work()[1]
+    counted = Counted(recorder.compute, recorder.moves, recorder.copies, work, (), (), recorder.parts)
     return _watch(trial, case, counted, steady=steady)
 
 
@@ -250,7 +255,7 @@ def _check_single(
     step is honest (the sum of split products), so it must have done half of the reference's work.
     """
     spent = reply.record.work
-    whole = Work(spent.products, spent.others, spent.moved)
+    whole = Work(*astuple(spent))
     if not reference.single or not reference.work or not whole.covers(reference.work, HALF):
         return
     sketcher = _sketcher(trial, case)

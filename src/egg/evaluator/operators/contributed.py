@@ -9,12 +9,17 @@ elements, products of them, norms and every function that is not linear over the
 
 From the answer back: the first operator that made what it carries, what that read, and so on to the inputs.
 Where every step is carried, operators of PyTorch alone computed, and what else ran had no effect on it.
+
+A file may make large tensors, or other ones at each call. What is too large is not kept, and steps that not
+all calls have are left out: where the answer comes from them it is not found, and own kernels count as having
+computed it. What the answer does not come from ends nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -23,8 +28,9 @@ from egg.evaluator.operators.runs import plain, tensors_in
 
 SAMPLES = 64
 LARGEST = 1 << 20
-"""Elements of a tensor that is followed, and sixteen times as many in a call: else nothing is concluded."""
-MOST = 1 << 24
+"""Elements of a tensor that is kept, and eight times as many in a call of those that operators computed, and
+again of the others."""
+MOST = 1 << 23
 ENOUGH = 0.9
 """Of a tensor's samples that are carried."""
 NEAR = 1e-3
@@ -41,6 +47,12 @@ class Step:
     read: tuple[torch.Tensor, ...]
     made: tuple[torch.Tensor, ...]
     computes: bool
+    opaque: bool = False
+    """Whether it read something that cannot be looked at."""
+
+    @property
+    def form(self) -> tuple[Any, ...]:
+        return _sizes(self.read), _sizes(self.made), self.computes, self.opaque
 
 
 @dataclass
@@ -51,62 +63,101 @@ class Draw:
     inputs: tuple[torch.Tensor, ...] = ()
     steps: list[Step] = field(default_factory=list)
     outputs: tuple[torch.Tensor, ...] = ()
-    whole: bool = True
-    """Whether all of it was small enough."""
-    _read: tuple[torch.Tensor, ...] = ()
-    _kept: int = 0
+    opaque: bool = False
+    """Whether some output cannot be looked at."""
+    _read: tuple[tuple[torch.Tensor, ...], bool] = (), False
+    _kept: Counter[bool] = field(default_factory=Counter)
 
     def begin(self, inputs: Any) -> None:
-        self.inputs = self._all(inputs)
+        self.inputs = self._all(inputs, computed=True)
 
     def given(self, operands: Any) -> bool:
         """What an operator is about to read."""
-        self._read = tuple(self._sampled(tensor) for tensor in self._followed(operands))
+        self._read = self._samples(operands)
         return False
 
     def see(self, result: Any, *, given: bool, computes: bool) -> None:
-        self.steps.append(Step(self._read, self._all(result), computes))
+        read, opaque = self._read
+        self.steps.append(Step(read, self._all(result, computed=computes), computes, opaque))
 
     def end(self, outputs: Any) -> None:
-        self.outputs = tuple(self._sampled(tensor) for tensor in self._followed(outputs))
+        self.outputs, self.opaque = self._samples(outputs)
 
     @property
     def form(self) -> tuple[Any, ...]:
         """Draws of one form can be compared."""
-        steps = [(_sizes(step.read), _sizes(step.made), step.computes) for step in self.steps]
-        return _sizes(self.inputs), tuple(steps), _sizes(self.outputs)
+        return _sizes(self.inputs), tuple(step.form for step in self.steps), _sizes(self.outputs)
 
-    def _followed(self, values: Any) -> Iterator[torch.Tensor]:
+    def _all(self, values: Any, *, computed: bool) -> tuple[torch.Tensor, ...]:
+        kept: list[torch.Tensor] = []
         for tensor in tensors_in(values):
-            if tensor.layout is not torch.strided or tensor.is_quantized or tensor.numel() > LARGEST:
-                self.whole = False
-            elif tensor.numel():
-                yield tensor
+            if 0 < tensor.numel() <= min(LARGEST, MOST - self._kept[computed]):
+                dense = _dense(tensor)
+                self._kept[computed] += tensor.numel()
+                kept += [dense.reshape(-1).clone()] if dense is not None else []
+        return tuple(kept)
 
-    def _all(self, values: Any) -> tuple[torch.Tensor, ...]:
-        kept = tuple(_flat(tensor).clone() for tensor in self._followed(values))
-        self._kept += sum(tensor.numel() for tensor in kept)
-        self.whole = self.whole and self._kept <= MOST
-        return kept if self.whole else ()
+    def _samples(self, values: Any) -> tuple[tuple[torch.Tensor, ...], bool]:
+        """Of each tensor, and whether there is one of which none can be taken."""
+        found = [_dense(tensor) for tensor in tensors_in(values) if tensor.numel()]
+        seen = [one for one in found if one is not None]
+        return tuple(map(self._sampled, seen)), len(seen) < len(found)
 
     def _sampled(self, tensor: torch.Tensor) -> torch.Tensor:
-        """The same places in every draw."""
-        values = _flat(tensor)
+        """The same places in every draw; a few numbers may be expanded to any size."""
         generator = torch.Generator().manual_seed(self.seed)
-        return values[torch.randint(values.numel(), (SAMPLES,), generator=generator).to(values.device)].cpu()
+        places = torch.randint(tensor.numel(), (SAMPLES,), generator=generator).to(tensor.device)
+        if tensor.numel() <= LARGEST:
+            return tensor.reshape(-1)[places].cpu()
+        return tensor[torch.unravel_index(places, tensor.shape)].cpu()
 
 
-def _flat(tensor: torch.Tensor) -> torch.Tensor:
-    return plain(tensor).reshape(-1)
+def _dense(tensor: torch.Tensor) -> torch.Tensor | None:
+    """Real elements, also of a tensor that is stored otherwise; ``None`` where there is no way to them."""
+    if tensor.layout is torch.strided and not (tensor.is_quantized or tensor.is_nested):
+        return plain(tensor)
+    if tensor.is_nested or tensor.numel() > LARGEST:
+        return None
+    try:
+        return plain(tensor.dequantize() if tensor.is_quantized else tensor.to_dense())
+    except (RuntimeError, NotImplementedError):
+        return None
 
 
 def _sizes(tensors: Sequence[torch.Tensor]) -> tuple[Any, ...]:
     return tuple((tensor.numel(), tensor.dtype) for tensor in tensors)
 
 
+def alike(draws: Sequence[Draw]) -> list[Draw]:
+    """Those of the most usual form."""
+    [(usual, _)] = Counter(draw.form for draw in draws).most_common(1)
+    return [draw for draw in draws if draw.form == usual]
+
+
+def aligned(draws: Sequence[Draw]) -> list[Draw]:
+    """Draws of one form: of each kind of step as many, counted from the end, as all of them have."""
+    [(ends, _)] = Counter((_sizes(draw.inputs), _sizes(draw.outputs)) for draw in draws).most_common(1)
+    usual = [draw for draw in draws if (_sizes(draw.inputs), _sizes(draw.outputs)) == ends]
+    named = [_by_occurrence(draw.steps) for draw in usual]
+    common = [key for key in named[0] if all(key in steps for steps in named)]
+    return [
+        replace(draw, steps=[steps[key] for key in common]) for draw, steps in zip(usual, named, strict=True)
+    ]
+
+
+def _by_occurrence(steps: Sequence[Step]) -> dict[Any, Step]:
+    """By form and how many of the form follow, in the order in which they ran."""
+    left = Counter(step.form for step in steps)
+    named: dict[Any, Step] = {}
+    for step in steps:
+        left[step.form] -= 1
+        named[step.form, left[step.form]] = step
+    return named
+
+
 def contributes(draws: Sequence[Draw]) -> bool:
     """Whether something but operators of PyTorch computed: in doubt, yes. The draws have one form."""
-    if not all(draw.whole for draw in draws):
+    if any(draw.opaque for draw in draws):
         return True
     trace = _Trace(draws)
     pending = [
@@ -119,6 +170,8 @@ def contributes(draws: Sequence[Draw]) -> bool:
         if found is None:
             return True
         for number in found - seen:
+            if draws[0].steps[number].opaque:
+                return True
             seen.add(number)
             read = zip(*(draw.steps[number].read for draw in draws), strict=True)
             pending += [(number, _columns(tensors)) for tensors in read]
@@ -152,10 +205,16 @@ class _Trace:
     """Everything that was there to be carried, in the order in which it came."""
 
     def __init__(self, draws: Sequence[Draw]) -> None:
-        self._sources = [(-1, _columns(t)) for t in zip(*(draw.inputs for draw in draws), strict=True)]
+        self._sources: list[tuple[int, _Columns]] = []
+        self._add(-1, [draw.inputs for draw in draws])
         for number in range(len(draws[0].steps)):
-            made = zip(*(draw.steps[number].made for draw in draws), strict=True)
-            self._sources += [(number, _columns(tensors)) for tensors in made]
+            self._add(number, [draw.steps[number].made for draw in draws])
+
+    def _add(self, number: int, made: Sequence[Sequence[torch.Tensor]]) -> None:
+        """What is the same in all draws is nothing that is carried."""
+        for tensors in zip(*made, strict=True):
+            if any(not torch.equal(tensors[0], other) for other in tensors[1:]):
+                self._sources.append((number, _columns(tensors)))
 
     def carried_from(self, wanted: _Columns, before: int) -> set[int] | None:
         """The operators that first made what is carried; ``None`` where too much is not."""

@@ -14,10 +14,12 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from egg.evaluator.operators import reads
+from egg.evaluator.operators.parts import parts_of
 from egg.evaluator.operators.reads import Reader
 from egg.evaluator.operators.runs import Follower
 from egg.evaluator.operators.sketches import Sketch, Sketcher
 from egg.evaluator.operators.spent import Work, work_of
+from egg.evaluator.task.costs import Call
 from egg.evaluator.tensors import hosts
 from egg.evaluator.tensors.modes import LightMode
 
@@ -51,8 +53,11 @@ COPIES = frozenset(["copy_", "_to_copy", "clone"])
 """Copies, which may put elements into another order or dtype: where a task does no more, that is its work."""
 OVERWRITING = frozenset(["copy_", "fill_", "zero_"])
 """Operations that write their first operand and do not read it."""
-BLIND = ALLOCATIONS.union(LOOKING.split(), (name for name in MAKING.split() if not name.endswith("_")))
-"""Operations that neither read nor write elements of what they are given."""
+MAKERS = frozenset(name for name in MAKING.split() if not name.endswith("_"))
+BLIND = ALLOCATIONS.union(LOOKING.split(), MAKERS)
+"""Operations that neither read nor write elements of what they are given, but for a maker's ``out=``."""
+OF_NUMBERS = frozenset(["linspace", "arange", "full", "eye", "scalar_tensor"])
+"""Makers that are given numbers. Where these are tensors, they compute from elements (``linspace``)."""
 READING = frozenset(["_local_scalar_dense"])
 """Operations by which the host reads a number."""
 LIFTING = frozenset(["lift_fresh", "lift_fresh_copy"])
@@ -105,6 +110,8 @@ class Recorder(LightMode):
         self.moves: Counter[str] = Counter()
         self.copies: Counter[str] = Counter()
         """Of other than ``given`` tensors, into another order or dtype."""
+        self.parts: Counter[str] = Counter()
+        """What the compute operations did inside (:mod:`.parts`), where work is added up."""
         self.seen: set[str] = set()
         self.reads: Counter[str] = Counter()
         """Values of the device's that the host got, by kind."""
@@ -137,12 +144,15 @@ class Recorder(LightMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = base_name(func)
+        neutral = name in NEUTRAL and not _computes_from_tensors(name, func, args, kwargs or {})
         held = _nbytes(args[0]) if self._fill is not None and name in GROWING else None
         flow = self._flow if name not in SILENT else None
         given = flow is not None and flow.given(_read(name, func, args, kwargs or {}))
         result = func(*args, **(kwargs or {}))
-        if self._reader is not None and name not in BLIND:
+        if self._reader is not None and not (neutral and name in BLIND):
             reads.show(self._reader, func, name, args, kwargs or {}, overwrites=name in OVERWRITING)
+        elif self._reader is not None and name in MAKERS:
+            reads.show_out(self._reader, func, args, kwargs or {})
         self.seen.add(name)
         if self._numbers and name not in SILENT:
             self.numbers += _numbers_in(name, (args, kwargs))
@@ -151,14 +161,14 @@ class Recorder(LightMode):
         if func._schema.name in OWN_OPERATORS:
             return result
         if flow is not None:
-            flow.see(result, given=given, computes=name not in NEUTRAL)
+            flow.see(result, given=given, computes=not neutral)
         self._note_reads(name, args, kwargs, result)
         if name in MOVES:
             self.moves[name] += 1
             self._note(func, name, args, kwargs, result, self.moved_sketches)
         elif name in COPIES:
             self._copied(name, args, result)
-        elif name not in NEUTRAL:
+        elif not neutral:
             self.compute[name] += 1
             self._note(func, name, args, kwargs, result, self.sketches)
         elif self._fill is not None and name in ALLOCATIONS and isinstance(result, torch.Tensor):
@@ -187,7 +197,9 @@ class Recorder(LightMode):
     def _note(self, func: Any, name: str, args: Any, kwargs: Any, result: Any, into: list[Sketch]) -> None:
         if self._launched is not None:
             stamp = self._launched()
-            spent = work_of(func, name.removesuffix("_"), args, kwargs or {}, result)
+            call = Call(name.removesuffix("_"), func, args, kwargs or {}, result)
+            spent = work_of(call)
+            self.parts += parts_of(call)
             self._spent[stamp] = self._spent.get(stamp, Work()) + spent
             if self._input_sketches and self._of_inputs((args, kwargs)):
                 self._on_inputs[stamp] = self._on_inputs.get(stamp, Work()) + spent
@@ -223,6 +235,13 @@ class Recorder(LightMode):
         if self._sketcher is not None:
             sketch = self._sketcher.sketch(result)
             self.moved_sketches += [sketch] if sketch is not None else []
+
+
+def _computes_from_tensors(name: str, func: Any, args: Any, kwargs: Mapping[str, Any]) -> bool:
+    """Whether an operation that makes a tensor is given others for its numbers (the ends of ``linspace``)."""
+    if name not in OF_NUMBERS:
+        return False
+    return any(isinstance(leaf, torch.Tensor) for leaf in tree_leaves(_read(name, func, args, kwargs)))
 
 
 def _numbers_in(name: str, given: Any) -> list[tuple[str, str]]:

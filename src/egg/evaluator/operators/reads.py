@@ -33,6 +33,13 @@ def show(
             reader.write(tensor)
 
 
+def show_out(reader: Reader, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """Show what ``func`` writes to an ``out=``, and nothing else."""
+    for tensor, argument in _operands(func._schema, args, kwargs):
+        if argument.is_out:
+            reader.write(tensor)
+
+
 def _operands(
     schema: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> Iterator[tuple[torch.Tensor, Any]]:

@@ -4,17 +4,19 @@ Three sums that are not added up: operations of products (matrix products, convo
 operations of everything else that computes, and bytes that were moved to other places. The conventions are
 those of :mod:`egg.evaluator.task.costs`, but for operators that stand for several others. Those count here
 for the cheapest way to write them in other operators of PyTorch: were they to count for more, a library could
-do all of the reference's work under other names and still seem to leave a part of it.
+do all of the reference's work under other names and still seem to leave a part of it. What they may do beyond
+that is a fourth sum (:mod:`.parts`), which counts for a library as far as the reference has less of it.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import astuple, dataclass
+import operator
+from dataclasses import astuple, dataclass, replace
 from typing import Any
 
 from egg.core.facts import Family
+from egg.evaluator.operators.parts import fused_work
 from egg.evaluator.task.costs import Call, family_of, flops_of, needs_statistics, size_of, window_of
 
 PRODUCTS = (Family.PRODUCT, Family.CONVOLUTION, Family.ATTENTION, Family.RECURRENCE)
@@ -39,9 +41,11 @@ class Work:
     products: float = 0.0
     others: float = 0.0
     moved: float = 0.0
+    fused: float = 0.0
+    """Inside operators that stand for several, beyond what they count for."""
 
     def __add__(self, other: Work) -> Work:
-        return Work(self.products + other.products, self.others + other.others, self.moved + other.moved)
+        return Work(*map(operator.add, astuple(self), astuple(other)))
 
     def __bool__(self) -> bool:
         return any(astuple(self))
@@ -54,19 +58,21 @@ class Work:
         products = self.products >= share * other.products or (
             self.products + self.others >= share * (other.products + other.others)
         )
-        return products and self.others >= share * other.others and self.moved >= share * other.moved
+        others = self.others + max(0.0, self.fused - other.fused)
+        return products and others >= share * other.others and self.moved >= share * other.moved
 
 
-def work_of(func: Any, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Any) -> Work:
-    call = Call(name, func, args, kwargs, out)
-    work = _work_of(call, name, func)
-    if name.startswith("_fft_") or not any(tensor.is_complex() for tensor in (*call.given, *call.made)):
+def work_of(call: Call) -> Work:
+    work = replace(_work_of(call, call.name, call.func), fused=fused_work(call))
+    if call.name.startswith("_fft_") or not any(tensor.is_complex() for tensor in (*call.given, *call.made)):
         return work
-    return Work(COMPLEX_PRODUCT * work.products, COMPLEX * work.others, work.moved)
+    return Work(COMPLEX_PRODUCT * work.products, COMPLEX * work.others, work.moved, COMPLEX * work.fused)
 
 
 def _work_of(call: Call, name: str, func: Any) -> Work:
     family = family_of(name, func)
+    if name == "linspace":
+        return Work(others=2.0 * call.made[0].numel())
     if family is Family.MOVEMENT or name in ("pad", "repeat_interleave"):
         return Work(moved=float(sum(map(size_of, call.made))))
     estimate = hidden_work(call)

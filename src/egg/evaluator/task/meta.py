@@ -29,7 +29,8 @@ from egg.evaluator.tensors.modes import LightMode, compiler_loaded
 META = torch.device("meta")
 PROBE_SECONDS = 3.0
 FUSED_ATTENTION = frozenset(
-    f"aten::_scaled_dot_product_{kind}_attention" for kind in ("flash", "efficient", "cudnn")
+    f"aten::_scaled_dot_product_{kind}"
+    for kind in ("flash_attention", "flash_attention_for_cpu", "efficient_attention", "cudnn_attention")
 )
 
 

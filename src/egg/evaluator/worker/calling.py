@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -14,7 +14,8 @@ import torch
 
 from egg.evaluator.interpreter import undefined
 from egg.evaluator.interpreter.session import by_lot, propagated
-from egg.evaluator.operators.contributed import Draw, contributes
+from egg.evaluator.operators import contributed
+from egg.evaluator.operators.contributed import Draw
 from egg.evaluator.operators.ops import Recorder
 from egg.evaluator.operators.runs import Flow
 from egg.evaluator.operators.sketches import Sketch, Sketcher
@@ -237,13 +238,13 @@ class Calling(Remembering):
 
     def on_contributes(self, asked: protocol.Contributes) -> protocol.Contribution:
         """Whether own kernels computed in the calls that were followed; forgets them where that is known."""
-        forms = [draw.form for draw in self._draws]
-        [(usual, count)] = Counter(forms).most_common(1)
-        if count < asked.draws:
-            return protocol.Contribution(count, own=True)
-        alike = [draw for draw, form in zip(self._draws, forms, strict=True) if form == usual]
+        found = contributed.alike(self._draws)
+        if len(found) < asked.draws and asked.aligned:
+            found = contributed.aligned(self._draws)
+        if len(found) < asked.draws:
+            return protocol.Contribution(len(found), own=True)
         self._draws = []
-        return protocol.Contribution(count, contributes(alike))
+        return protocol.Contribution(len(found), contributed.contributes(found))
 
     def on_calls(self, asked: protocol.Calls) -> protocol.Called:
         """One call per entry of ``moves``, rotating over the sets; every output is delivered.

@@ -17,6 +17,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import astuple
 from typing import Any
 
 import torch
@@ -51,7 +52,7 @@ SINGLE = frozenset(["item", "__float__", "__int__", "__bool__", "__index__", "__
 
 def recorded(recorder: Recorder, reads: HostReads, launches: Launches) -> Record:
     """What one call ran."""
-    before, whole = (Spent(spent.products, spent.others, spent.moved) for spent in recorder.work())
+    before, whole = (Spent(*astuple(spent)) for spent in recorder.work())
     return Record(
         ops=dict(recorder.compute),
         moves=dict(recorder.moves),
@@ -60,6 +61,7 @@ def recorded(recorder: Recorder, reads: HostReads, launches: Launches) -> Record
         launches=launches.counts(),
         before=before,
         work=whole,
+        parts=dict(recorder.parts),
     )
 
 

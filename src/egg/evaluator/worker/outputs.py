@@ -102,8 +102,10 @@ def describe(path: str, leaf: Any) -> OutputForm:
 
 def _as_float(number: Any) -> float:
     """A number that floats do not reach is infinite; of an integer the digits go along."""
+    if isinstance(number, complex):
+        return abs(number)
     try:
-        return abs(number) if isinstance(number, complex) else float(number)
+        return float(number)
     except OverflowError:
         return math.inf if number > 0 else -math.inf
 

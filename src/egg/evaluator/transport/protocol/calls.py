@@ -19,6 +19,7 @@ class Spent:
     products: float
     others: float
     moved: float
+    fused: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,8 @@ class Record:
     """By operators that ran before the last launch of an own kernel."""
     work: Spent
     """By all operators."""
+    parts: Mapping[str, int] = field(default_factory=dict)
+    """What operators did inside, as :mod:`~egg.evaluator.operators.parts` counts it."""
 
 
 @dataclass(frozen=True)
@@ -315,6 +318,8 @@ class Contributes(Request[Contribution], command="contributes"):
     """Compare the calls that were followed, where ``draws`` of them ran the same operators."""
 
     draws: int
+    aligned: bool = False
+    """Whether to compare them by what they have in common, where fewer did."""
 
 
 @dataclass(frozen=True)

@@ -106,19 +106,24 @@ def _anew(trial: Trial) -> Iterator[None]:
 
 
 def _for_others(trial: Trial) -> list[str]:
-    """Attributes whose values depend on the inputs, and on which no answer depends."""
-    one, other = _left_by_new_inputs(trial), _left_by_new_inputs(trial)
+    """Attributes whose values follow from the inputs (no clock does), and on which no answer depends."""
+    inputs, others = trial.reference.draw(), trial.reference.draw()
+    one, again, other = (_left_behind(trial, given) for given in (inputs, inputs, others))
     with _anew(trial):
         return [
             name
             for name in trial.reference.leaves
-            if one.get(name) != other.get(name) and not _read(trial, name)
+            if (value := one.get(name)) is not None
+            and value != other.get(name)
+            and _alike(again.get(name), value, USUAL)
+            and not _read(trial, name)
         ]
 
 
-def _left_by_new_inputs(trial: Trial) -> dict[str, Shown | None]:
+def _left_behind(trial: Trial, inputs: list[Any]) -> dict[str, Shown | None]:
+    """By the first call of a new instance."""
     with _anew(trial):
-        trial.reference.run(trial.reference.draw())
+        trial.reference.run(inputs)
         return shown_in(trial.reference.module)
 
 

@@ -74,6 +74,8 @@ def _called(trial: Trial, most: int, until: float) -> None:
 
 def untouched(trial: Trial) -> None:
     """Refuse a file that has written to what the reference leaves alone, before other weights replace it."""
+    if not trial.connection.names:
+        return
     theirs, ours = trial.connection.candidate_state(), trial.reference.module.state_dict()
     for name in trial.connection.names.values():
         still = name not in trial.reference.moving and not name.endswith(COUNTER)

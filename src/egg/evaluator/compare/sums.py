@@ -155,10 +155,14 @@ def _stands_for(
     """Where an element may be as it is though there is no number to compare it with: the reference overflows
     and it does so too, or is near the exact number, or the last one of the type; or it equals the reference,
     or the exact result as the type holds it. One temporary at a time: these may be gigabytes."""
-    found = (c.double() - g.clamp(-limit, limit)).abs_() <= AROUND * (g.abs().clamp_max(limit) + typical)
+    away = g.clamp(-limit, limit).sub_(c).abs_()
+    found = away <= g.abs().clamp_max_(limit).add_(typical).mul_(AROUND)
+    del away
     found |= ~torch.isfinite(c)
     found &= torch.isfinite(g) & ~torch.isfinite(r)
-    found |= torch.isfinite(r) & ((c.double() - r.double()).abs_() <= near * r.double().abs())
+    away = (c.double() - r).abs_()
+    found |= torch.isfinite(r) & (away <= r.abs().double().mul_(near))
+    del away
     found |= _equal(c, r)
     beyond = g.abs() > limit
     found |= beyond & torch.isinf(c) & (torch.signbit(c) == torch.signbit(g))

@@ -105,7 +105,6 @@ class Launcher:
         options: Options,
     ) -> None:
         space = AddressSpace(self.session, name)
-        space.accesses = self.session.launches[-1].accesses
         space.reads_bits = kernel.fn in self._reads_bits
         self.builder.scratch = None
         plain = unspecialised(kernel, parameters)
@@ -170,6 +169,7 @@ class Launcher:
                     enter(program)
                     function(**values)
         races.finish()
+        self.session.launches[-1].accesses.update(space.accesses())
         self._learn(kernel.fn, space, races)
 
     def _learn(self, function: Any, space: AddressSpace, races: RaceDetector) -> None:

@@ -101,8 +101,9 @@ class AddressSpace:
         self._by_storage: dict[int, Region] = {}
         self._last_scalar: tuple[str, int] = ("", 0)
         self._repeats = 0
-        self.accesses: Counter[str] = Counter()
-        """Bytes, and distances from the first of an access to its others, by kind; where that is counted."""
+        self._counted: dict[int, Counter[tuple[str, str]]] = {}
+        """Of each storage bytes, and distances from the first of an access to its others, by kind of access;
+        where that is counted."""
         self.recast = False
         """Whether a pointer became one to another type: only then may lanes be misaligned by themselves."""
         self.looked = False
@@ -163,8 +164,23 @@ class AddressSpace:
     def _count(self, touched: list[Touched], itemsize: int, action: str) -> None:
         """Within each storage: how far two of them lie apart is chance."""
         for part in touched:
-            self.accesses[f"bytes by {action}"] += part.addresses.size * itemsize
-            self.accesses[f"distances by {action}"] += int((part.addresses - np.uint64(part.low)).sum())
+            counted = self._counted.setdefault(part.region.start, Counter())
+            counted["bytes", action] += part.addresses.size * itemsize
+            counted["distances", action] += int((part.addresses - np.uint64(part.low)).sum())
+
+    def accesses(self) -> Counter[str]:
+        """What was counted of plain stores, and of loads from storages that the launch only reads.
+
+        How often programs look at what other programs write (flags, tickets, sums so far) depends on who
+        comes first.
+        """
+        found: Counter[str] = Counter()
+        for counted in self._counted.values():
+            only_read = all(action == "load" for _, action in counted)
+            for (what, action), count in counted.items():
+                if only_read or action == "store":
+                    found[f"{what} by {action}"] += count
+        return found
 
     def exposed(self, addresses: np.ndarray) -> np.ndarray:
         """Pointers as integers."""

@@ -72,7 +72,7 @@ class Launch:
     numbers: tuple[tuple[str, str], ...] = ()
     """Plain values among its arguments, by name."""
     accesses: Counter[str] = field(default_factory=Counter, compare=False)
-    """Where that is counted: the bytes of its loads, stores and atomics, and how far apart they lie."""
+    """Where that is counted: the bytes of its loads and stores, and how far apart they lie."""
 
 
 @dataclass

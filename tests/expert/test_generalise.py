@@ -143,3 +143,36 @@ def test_a_size_that_was_computed_from_numbers_goes_with_named_ones() -> None:
     tiles, batch = Size(1, (Symbol("tiles", (6,)),)), Size(2, (Symbol("batch", (4, 3, 5)),))
     assert (tiles * batch).values == (48, 36, 60)
     assert tiles.below(batch * 6)
+
+
+@pytest.mark.parametrize(
+    ("pairs", "symbol", "multiple"),
+    [
+        ("torch.arange(0, self.width, 2)", "-(-self.width // 2)", None),
+        ("torch.arange(self.width // 2)", "self.width // 2", None),
+        ("torch.arange(self.width).view(2, -1)[0]", "self.width // 2", ("self.width", "2")),
+    ],
+)
+def test_a_part_of_a_number_that_is_kept_has_a_rule(
+    pairs: str, symbol: str, multiple: tuple[str, str] | None
+) -> None:
+    """Pairs of a rotary embedding are counted, and no tensor has as many."""
+    task = program(
+        f"n = {pairs}; return torch.outer(x, 10.0 ** -(n / 64)).cos()",
+        "torch.randn(tokens)", "self.width = width", "tokens = 64\nwidth = 48",
+    )  # fmt: skip
+    graph = capture(task)
+    assert graph.symbols["width_by_2"] == symbol
+    assert graph.exact == ({"width_by_2": multiple} if multiple else {})
+
+
+def test_only_what_is_behind_a_number_without_a_rule_is_fixed() -> None:
+    """It depends on two integers; the other three go on changing."""
+    task = program(
+        "y = self.fc(x); return y * math.log(self.fc.in_features * 3 + y.shape[2]) ** 0.3",
+        "torch.randn(batch_size, tokens, wide)", "self.fc = nn.Linear(wide, narrow)",
+        "batch_size = 8\ntokens = 64\nwide = 48\nnarrow = 40\nspare = 32",
+    )  # fmt: skip
+    graph = capture(task)
+    assert _shape(graph, "matmul") == ["batch_size", "tokens", "40"]
+    assert graph.fixed == {"wide": 48, "narrow": 40}

@@ -74,6 +74,8 @@ class _Writing:
         """By kernel: sizes that the caller chooses, and whether they are leading ones."""
         self._held = {graph.symbols[name] for name in held_sizes(graph) if name in graph.symbols}
         """How sizes are found that the constructor decides."""
+        self._held_in: dict[int, tuple[Graph, frozenset[str]]] = {}
+        """Sizes of a graph that the constructor decides; the graph is kept, so its id stays its own."""
         self._family_members: dict[int, shape_families.Member] = {}
         """By group: itself in the graph of its family, where there is one."""
 
@@ -112,11 +114,17 @@ class _Writing:
                 if (leading := self._leading(graph, group, name, symbol.values[0])) is not None:
                     chosen[name] = chosen.get(name, True) and leading
 
+    def _held_sizes(self, graph: Graph) -> frozenset[str]:
+        """Found once a graph: each of its kernels asks for each of its sizes."""
+        if id(graph) not in self._held_in:
+            self._held_in[id(graph)] = graph, held_sizes(graph)
+        return self._held_in[id(graph)][1]
+
     def _leading(self, graph: Graph, group: Group, name: str, value: int) -> bool | None:
         """Whether a size that the caller chooses is a leading one; ``None`` for any that kernels are to know,
         see :mod:`egg.expert.fusion.runtime_sizes`."""
         found = graph.symbols.get(name, "")
-        if not is_free(found) or found in self._held or name in held_sizes(graph):
+        if not is_free(found) or found in self._held or name in self._held_sizes(graph):
             return None
         products = (node for node in group.nodes if node.op == "matmul")
         inner = (size for node in products for size in (graph.result(node).shape[-1], _depth(graph, node)))

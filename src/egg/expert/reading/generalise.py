@@ -53,25 +53,43 @@ def generalised(task: Task, capture: Capturing) -> Graph:
 
 
 def _by_integers(variants: Variants, base: Variant) -> tuple[Graph, list[Variant]]:
-    """Put together from captures at other integers of the source, and the captures."""
-    turned: tuple[int, ...] = variants.turnable
-    waiting = [turned]
-    for _ in range(ATTEMPTS):
-        if not waiting or not waiting[0]:
+    """Put together from captures at other integers of the source, and the captures.
+
+    Where a number has no rule, an integer that it depends on stays as it is, and another one where that was
+    not enough; at the end all that are no batch.
+    """
+    waiting = [variants.turnable]
+    batches = tuple(i for i in variants.turnable if variants.knobs[i].batch)
+    for attempt in range(ATTEMPTS):
+        last = not waiting or attempt == ATTEMPTS - 1
+        turned = batches if last else waiting.pop(0)
+        if not turned:
             break
-        turned = waiting.pop(0)
         others, moved = variants.found(turned, base)
-        if not others:
-            break
-        graph = _named(variants, [base, *others], {})
+        graph = _named(variants, [base, *others], {}) if others else None
         if graph is not None:
             fixed = _values(variants, [i for i in variants.turnable if i not in moved])
             return replace(graph, fixed=fixed), [base, *others]
-        smaller = [tuple(i for i in moved if i != gone) for gone in moved]
+        if last or not others:
+            break
+        smaller = [tuple(i for i in moved if i != gone) for gone in _behind(variants, base, others[0], moved)]
         waiting += [s for s in smaller if s not in waiting]
-        if len(moved) > 2:
-            waiting += [tuple(i for i in moved if variants.knobs[i].batch)]
     return replace(base.graph, fixed=_values(variants, variants.turnable)), [base]
+
+
+def _behind(variants: Variants, base: Variant, other: Variant, moved: Sequence[int]) -> list[int]:
+    """The integers that may be why two captures cannot be put together: put back, one by one, into ``other``,
+    they leave another reason, or none."""
+    reason = _unresolved(variants, [base, other])
+    if not reason:
+        return [*moved]
+    found: list[int] = []
+    for place in moved:
+        sizes = (*other.sizes[:place], base.sizes[place], *other.sizes[place + 1 :])
+        point = variants.at(sizes, base)
+        if point is None or _unresolved(variants, [base, point]) != reason:
+            found.append(place)
+    return found
 
 
 def _values(variants: Variants, places: Sequence[int]) -> dict[str, int]:
@@ -79,6 +97,22 @@ def _values(variants: Variants, places: Sequence[int]) -> dict[str, int]:
 
 
 def _named(variants: Variants, points: list[Variant], wanted: Mapping[Row, str]) -> Graph | None:
+    try:
+        return _put_together(variants, points, wanted)
+    except Unresolved:
+        return None
+
+
+def _unresolved(variants: Variants, points: list[Variant]) -> str:
+    """Why these captures cannot be put together; empty where they can."""
+    try:
+        _put_together(variants, points, {})
+    except Unresolved as reason:
+        return str(reason)
+    return ""
+
+
+def _put_together(variants: Variants, points: list[Variant], wanted: Mapping[Row, str]) -> Graph:
     knobs = {
         knob.name: tuple(point.sizes[place] for point in points) for place, knob in enumerate(variants.knobs)
     }
@@ -88,14 +122,24 @@ def _named(variants: Variants, points: list[Variant], wanted: Mapping[Row, str])
         if all(text in point.capture.numbers for point in points)
     }
     plain_points = sum(point.changes == Changes() for point in points)
-    return named_together([point.graph for point in points], knobs, numbers, plain_points, wanted)
+    return _together([point.graph for point in points], knobs, numbers, plain_points, wanted)
 
 
 def named_together(
-    graphs: list[Graph], knobs: Mapping[str, Row], numbers: Mapping[str, Row] | None = None,
-    plain_points: int = 0, wanted: Mapping[Row, str] | None = None,
-) -> Graph | None:  # fmt: skip
-    """Graphs of one structure as one, with a name for every number that differs; ``None`` without a rule.
+    graphs: list[Graph], knobs: Mapping[str, Row], numbers: Mapping[str, Row] | None = None
+) -> Graph | None:
+    """Graphs of one structure as one, with a name for every number that differs; ``None`` without a rule."""
+    try:
+        return _together(graphs, knobs, numbers or {}, 0, {})
+    except Unresolved:
+        return None
+
+
+def _together(
+    graphs: list[Graph], knobs: Mapping[str, Row], numbers: Mapping[str, Row],
+    plain_points: int, wanted: Mapping[Row, str],
+) -> Graph:  # fmt: skip
+    """The same, with the reason where there is no rule.
 
     A size that follows a knob is named after it. Begins again whenever a part of a size turns out to be the
     better size.
@@ -103,12 +147,10 @@ def named_together(
     shares: dict[str, tuple[Divisor, ...]] = {}
     for _ in range(24):
         try:
-            return _Naming(Rows(graphs, knobs, numbers or {}, shares, plain_points, wanted or {})).graph()
+            return _Naming(Rows(graphs, knobs, numbers, shares, plain_points, wanted)).graph()
         except Part as found:
             shares[found.name] = (*shares.get(found.name, ()), found.divisor)
-        except Unresolved:
-            return None
-    return None
+    raise Unresolved("sizes have parts of parts")
 
 
 @dataclass

@@ -17,7 +17,7 @@ from egg.expert.emit.words import RESERVED, of_kernels
 from egg.expert.graph import Graph, Origin, Value
 from egg.expert.sizes import Size, Symbol
 
-MOST_FACTORS = 5
+MOST_FACTORS, MOST_PARTS = 5, 4
 Row = tuple[Any, ...]
 Named = Callable[[], tuple[str, str] | None]
 """A new name and the text that finds it, asked for only where nothing known will do."""
@@ -109,6 +109,8 @@ class Rows:
     def _fresh(self, row: Row, named: Named | None) -> Size:
         """A new name, for a dimension of a leaf, for what a module holds, or for what is computed."""
         found = self._held(row) or (named() if named is not None else None)
+        if found is None and (part := self._part_kept(row)) is not None:
+            return part
         if found is None:
             raise Unresolved(f"no rule for {row}")
         name, text = self._unused(self._following(row) or self.wanted.get(row) or found[0]), found[1]
@@ -167,6 +169,24 @@ class Rows:
     def _kept(self, row: Row) -> tuple[str, str] | None:
         text = self._shortest.get(row)
         return None if text is None else (text.removeprefix("self."), text)
+
+    def _part_kept(self, row: Row) -> Size | None:
+        """A part of a number that is kept, rounded up or down: a module holds the width of a rotary embedding
+        and counts its pairs, ``torch.arange(0, self.width, 2)``."""
+        whole_numbers = {r: t for r, t in self._shortest.items() if all(type(n) is int for n in r)}
+        for times in range(2, MOST_PARTS + 1):
+            for whole, text in whole_numbers.items():
+                up = all(-(-number // times) == part for number, part in zip(whole, row, strict=True))
+                down = all(number // times == part for number, part in zip(whole, row, strict=True))
+                if not up and not down:
+                    continue
+                name = self._unused(self._following(row) or f"{text.removeprefix('self.')}_by_{times}")
+                part = f"{_bracketed(text)} // {times}"
+                self._introduce(name, part if down else f"-(-{part})", row)
+                if up and down:
+                    self.exact[name] = (text, str(times))
+                return Size(1, (self.known[name],))
+        return None
 
     @cached_property
     def _shortest(self) -> Mapping[Row, str]:

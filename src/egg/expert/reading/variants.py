@@ -96,7 +96,7 @@ class Variants:
         count = VARIANTS if len(base.graph.nodes) <= LARGE else VARIANTS - 1
         checks: tuple[tuple[Check, int], ...] = (
             (self._runs, count),
-            (lambda sizes: self._at(sizes, base) is not None, 1),
+            (lambda sizes: self.at(sizes, base) is not None, 1),
             (lambda sizes: self._runs(sizes) and not self._changes(sizes, base), count),
         )
         found: list[Variant | None] = []
@@ -106,7 +106,7 @@ class Variants:
             if not manner:
                 return [], ()
             self._traces = max(self._traces, count)
-            found = [self._at(moved(self.knobs, manner, variant), base) for variant in range(count)]
+            found = [self.at(moved(self.knobs, manner, variant), base) for variant in range(count)]
             changing = any(self._changes(moved(self.knobs, manner, v), base) for v in range(count))
             if all(found) or (place > 0 and not changing):
                 break
@@ -176,10 +176,11 @@ class Variants:
 
     def _changes(self, sizes: Sizes, base: Variant) -> bool:
         """Whether the program is known to do something else at these sizes."""
-        self._at(sizes, base)
+        self.at(sizes, base)
         return sizes in self._made and self._made[sizes] is None
 
-    def _at(self, sizes: Sizes, base: Variant) -> Variant | None:
+    def at(self, sizes: Sizes, base: Variant) -> Variant | None:
+        """The program at other sizes; ``None`` where it does not run, or does something else there."""
         if sizes not in self._made:
             if self._traces <= 0 or not self._runs(sizes):
                 return None

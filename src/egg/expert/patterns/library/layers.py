@@ -11,6 +11,7 @@ from egg.expert.emit.keeping import KEEP, MAKE_ONCE
 from egg.expert.emit.spelling import Speller, call, number_text, per_dimension, unchecked, unless
 from egg.expert.graph import LITERAL, Graph, Node
 from egg.expert.parts import Unfit, spelled
+from egg.expert.patterns.library.in_place import in_place
 from egg.expert.patterns.library.names import public_call
 
 # -- normalisation ------------------------------------------------------------------------------------
@@ -138,6 +139,8 @@ def _library(speller: Speller, node: Node) -> str:
     keywords = {k: speller.argument(v, node) for k, v in (node.get("keywords") or {}).items()}
     if (function := unchecked(speller.graph, node)) is not None:
         text = f"{call(f'torch.linalg.{function}', *arguments, **keywords)}[0]"
+    elif (method := in_place(speller.graph, node)) is not None:
+        text = call(f"{arguments[0]}.{method}", *arguments[1:], **keywords)
     else:
         text = public_call(str(node["target"]), arguments, keywords, len(node.outputs))
     results = ", ".join(node.outputs)

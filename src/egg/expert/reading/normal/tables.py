@@ -132,6 +132,12 @@ def _glu(b: Builder, call: Call) -> Lowered:
     )
 
 
+def _ldexp(b: Builder, call: Call) -> Lowered:
+    """By PyTorch's own formula. A power of two is exact in fp32; of 64 bits it is one of 64 bits."""
+    power = b.pointwise("exp2", b.cast(call["other"], "float64" if call.dtype == "float64" else "float32"))
+    return b.pointwise("mul", call["self"], power, dtype=call.dtype)
+
+
 def _logit(b: Builder, call: Call) -> Lowered:
     value, eps = call["self"], call.get("eps")
     value = b.pointwise("clamp", value, eps, 1.0 - eps) if eps is not None else value
@@ -254,6 +260,7 @@ RULES: dict[str, Rule] = {
     "rrelu": _rrelu,
     "glu": _glu,
     "logit": _logit,
+    "ldexp": _ldexp,
     **dict.fromkeys(["to", "_to_copy", "type_as"], _cast),
     **dict.fromkeys(
         [

@@ -73,6 +73,22 @@ def _at_two_sizes(graph: Graph, task: Task) -> None:
     check(graph, resized(task, KNOBS, OTHERS))
 
 
+@pytest.mark.parametrize(
+    ("forward", "cats"),
+    [
+        ("z = torch.zeros(B, 6, H);"
+         "z[:, 1] = x[:, 0]; z[:, 2] = z[:, 1] * 2; z[:, 5] = x[:, 3]; z[:, 2] = 1 - x[:, 1]; return z", 1),
+        ("z = torch.zeros(B, 6, H); z[:, 1] = x[:, 0]; y = z.sum(1); z[:, 3] = y; return z, y", 2),
+    ],
+)  # fmt: skip
+def test_a_tensor_that_is_filled_place_by_place_is_joined_once(forward: str, cats: int) -> None:
+    """Unless it is read as a whole between two writes."""
+    task = program(forward, CUBE, "pass", KNOBS)
+    graph = simplify(capture(task))
+    assert kinds(graph)["cat"] == cats
+    _at_two_sizes(graph, task)
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_rule(name: str) -> None:
     rule, forward, wanted = CASES[name]

@@ -84,6 +84,7 @@ from functools import cached_property
 from typing import Any
 
 from egg.core.domain import Argument, Mode, Output, ValueInput
+from egg.expert.containers import Container, Path
 from egg.expert.sizes import Size, product
 
 LITERAL = "literal"
@@ -242,7 +243,8 @@ class Graph:
     values: Mapping[str, Value]
     nodes: tuple[Node, ...]
     arguments: tuple[str | None, ...]
-    """The values of ``forward``'s arguments in order; ``None`` for one that is no tensor."""
+    """The values of ``forward``'s arguments in order; ``None`` for one that is no tensor. What lies in a
+    container is an argument of its own."""
     results: tuple[Any, ...]
     """What ``forward`` returns: names of values in a row; ``form`` says how they are nested."""
     form: str = "tensor"
@@ -261,6 +263,10 @@ class Graph:
     """Sizes of the program's source that the graph takes for constants, because no rule was found for what
     follows from them: the kernels are right at these values alone."""
     usage: Usage = field(default_factory=Usage)
+    containers: tuple[Container, ...] = ()
+    """Lists, tuples and dictionaries among the arguments, each before those in it."""
+    paths: Mapping[str, Path] = field(default_factory=dict)
+    """Where each argument lies in a call, by its name; empty where there are no containers."""
 
     def __post_init__(self) -> None:
         known = {name for name, value in self.values.items() if value.origin is not Origin.NODE}
@@ -271,6 +277,12 @@ class Graph:
             known.update(node.outputs)
         if lost := [name for name in self.results if name not in known]:
             raise ValueError(f"nothing makes the results {lost}")
+
+    @cached_property
+    def places(self) -> tuple[tuple[Path, str | None], ...]:
+        """Every argument, behind where it lies in a call."""
+        paths = self.paths.values() or ((at,) for at in range(len(self.arguments)))
+        return tuple(zip(paths, self.arguments, strict=True))
 
     @cached_property
     def producers(self) -> Mapping[str, Node]:

@@ -1,8 +1,8 @@
-"""How results are returned: bare, in a tuple or list, or nested in these and dictionaries.
+"""How results are returned: bare, in a tuple or list, or nested in these, dictionaries and named tuples.
 
 A graph has its results in a row. Its ``form`` is ``tensor``, ``tuple`` or ``list``; for anything else it is
 the text of the whole with a place for each result in order, as ``str.format`` has them:
-``{{"boxes": {0}, "levels": [{1}, {2}]}}``.
+``{{"boxes": {0}, "levels": [{1}, {2}]}}``, ``Detections({0}, {1})``.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ PLAIN = frozenset({"tensor", "tuple", "list"})
 
 def form_of(results: Any, is_leaf: Any) -> tuple[str, list[Any]]:
     """The form of what ``forward`` returned, and the results in a row; ``ValueError`` for what is neither a
-    result nor a tuple, list or dictionary with keys that are literals."""
+    result nor a tuple, list or dictionary with keys that are literals. A named tuple is one of the task's."""
     leaves: list[Any] = []
     text = _template(results, is_leaf, leaves)
     if is_leaf(results):
         return "tensor", leaves
-    if not isinstance(results, dict) and all(map(is_leaf, results)):
+    if not isinstance(results, dict) and not is_named(type(results)) and all(map(is_leaf, results)):
         return ("list" if isinstance(results, list) else "tuple"), leaves
     return text, leaves
 
@@ -37,10 +37,24 @@ def _template(item: Any, is_leaf: Any, leaves: list[Any]) -> str:
         texts = [_template(value, is_leaf, leaves) for value in item.values()]
         pairs = (f"{key}: {text}" for key, text in zip(keys, texts, strict=True))
         return f"{{{{{', '.join(pairs)}}}}}"
-    if isinstance(item, list | tuple) and not hasattr(item, "_fields"):
+    if isinstance(item, list | tuple):
         texts = [_template(part, is_leaf, leaves) for part in item]
+        if is_named(type(item)):
+            return f"{type(item).__name__}({', '.join(texts)})"
         return f"[{', '.join(texts)}]" if isinstance(item, list) else tuple_text(texts)
     raise ValueError(f"{type(item).__name__} among the results")
+
+
+def is_named(kind: Any) -> bool:
+    """Whether a class is a named tuple."""
+    return isinstance(kind, type) and issubclass(kind, tuple) and hasattr(kind, "_fields")
+
+
+def names_in_form(form: str, count: int) -> set[str]:
+    """The named tuples that results are returned in."""
+    if form in PLAIN:
+        return set()
+    return {node.id for node in ast.walk(ast.parse(form.format(*range(count)))) if isinstance(node, ast.Name)}
 
 
 def _quoted(key: Any) -> str:
@@ -82,6 +96,6 @@ def _find(node: ast.expr, path: str, found: dict[int, str]) -> None:
             for key, value in zip(node.keys, node.values, strict=True):
                 assert isinstance(key, ast.Constant)
                 _find(value, f"{path}[{_quoted(key.value)}]", found)
-        case ast.List() | ast.Tuple():
-            for at, item in enumerate(node.elts):
+        case ast.List(elts=items) | ast.Tuple(elts=items) | ast.Call(args=items):
+            for at, item in enumerate(items):
                 _find(item, f"{path}[{at}]", found)

@@ -14,11 +14,13 @@ from egg.expert.algebra import (
     recurrences,
     reductions,
     views,
+    writes,
 )
 from egg.expert.algebra.rewrite import Rewrite, Rule
 
 RULES: tuple[Rule, ...] = (
     *views.RULES,
+    *writes.RULES,
     *literals.RULES,
     *pointwise.RULES,
     *reductions.RULES,

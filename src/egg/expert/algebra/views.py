@@ -151,12 +151,12 @@ def piece_of_cat(graph: Graph, node: Node) -> Rewrite | None:
     cat = made_by(graph, node.inputs[0] if node.op == "view" else None, "cat")
     if cat is None or cat.output in graph.results:
         return None
-    pieces = {id(reader): _piece(graph, cat, reader) for reader in graph.consumers[cat.output]}
+    pieces = {id(reader): piece_shown(graph, cat, reader) for reader in graph.consumers[cat.output]}
     found = pieces.get(id(node))
     return same(found) if found is not None and None not in pieces.values() else None
 
 
-def _piece(graph: Graph, cat: Node, reader: Node) -> str | None:
+def piece_shown(graph: Graph, cat: Node, reader: Node) -> str | None:
     """The operand of a concatenation that a slice is; sizes are compared at all captured ones."""
     if reader.op != "view" or reader["how"] != "slice" or any(as_size(s) != ONE for s in reader["steps"]):
         return None

@@ -23,10 +23,10 @@ def is_separate(graph: Graph, axis: Axis) -> bool:
     places = set(axis.places)
     foreign = {
         symbol
-        for at, name in enumerate(graph.arguments)
+        for path, name in graph.places
         if name is not None
         for dim, size in enumerate(graph.value(name).shape)
-        if Place((at,), dim) not in places
+        if Place(path, dim) not in places
         for symbol in size.factors
     }
     foreign |= {
@@ -51,7 +51,7 @@ def symbols_at(graph: Graph, place: Place) -> tuple[Any, ...]:
 
 
 def size_at(graph: Graph, place: Place) -> Size:
-    name = graph.arguments[int(place.path[0])]
+    name = dict(graph.places)[place.path]
     assert name is not None
     return graph.value(name).shape[place.dim]
 

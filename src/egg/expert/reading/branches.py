@@ -45,11 +45,11 @@ def callers(graph: Graph) -> list[Symbol]:
 def sizes_at(graph: Graph, symbol: Symbol, value: int) -> dict[Place, int]:
     """The dimensions of the inputs with another value of one named size, all others the program's own."""
     found: dict[Place, int] = {}
-    for at, name in enumerate(graph.arguments):
+    for path, name in graph.places:
         for dim, size in enumerate(graph.value(name).shape if name is not None else ()):
             if symbol in size.factors:
                 count = size.factors.count(symbol)
-                found[Place((at,), dim)] = size.value // symbol.values[0] ** count * value**count
+                found[Place(path, dim)] = size.value // symbol.values[0] ** count * value**count
     return found
 
 

@@ -21,7 +21,7 @@ from egg.evaluator.task.dimensions import Rehearsal
 from egg.evaluator.task.meta import on_meta
 from egg.evaluator.task.program import Program
 from egg.expert.graph import Graph, Node, Origin, Usage, Value
-from egg.expert.nesting import form_of
+from egg.expert.nesting import form_of, is_named
 from egg.expert.reading.formats import formats
 from egg.expert.reading.generalise import generalised
 from egg.expert.reading.memory import Tensor, chain_between
@@ -82,7 +82,7 @@ def _captured(task: Task, precision: Precision, changes: Changes) -> Capture:
             varied = changes.applied(program)
             traced = trace(varied, precision)
             graph = without_rounds(_Translation(traced).graph())
-            given = {name: v for name, v in traced.arguments if not isinstance(v, torch.Tensor)}
+            given = {name: v for name, v in traced.given.arguments if not isinstance(v, torch.Tensor)}
             return Capture(graph, traced.numbers, varied.bound_arguments(), given, traced.defaults)
         except (NotImplementedError, RuntimeError, TypeError, ValueError) as error:
             raise TaskError(
@@ -105,7 +105,7 @@ class _Translation:
 
     def graph(self) -> Graph:
         placeholders = iter([n for n in self._traced.graph.graph.nodes if n.op == "placeholder"])
-        for name, value in self._traced.arguments:
+        for name, value in self._traced.given.arguments:
             if isinstance(value, torch.Tensor):
                 leaf = self._leaf(name, name, value, Origin.INPUT)
                 self._made[next(placeholders)] = leaf
@@ -116,7 +116,7 @@ class _Translation:
         for node in self._traced.graph.graph.nodes:
             if node.op == "get_attr":
                 self._made[node] = self._attribute(_fetched(self._traced.graph, node.target))
-            elif node.op == "call_function":
+            elif node.op == "call_function" and not is_named(node.target):
                 self._made[node] = self._called(node)
             elif node.op == "output":
                 output = node.args[0]
@@ -288,7 +288,7 @@ class _Translation:
 
     def _finished(self, results: Any) -> Graph:
         try:
-            form, flat = form_of(results, lambda item: isinstance(item, fx.Node))
+            form, flat = form_of(_with_named(results), lambda item: isinstance(item, fx.Node))
         except ValueError as error:
             raise Uncaptured(f"forward returns something else than tensors: {error}") from error
         if not flat or any(isinstance(self._made[item], list) for item in flat):
@@ -298,9 +298,26 @@ class _Translation:
             new = tensor.room.current
             if new.name != leaf.name:
                 self._builder.nodes.append(Node("update", (leaf.name, new.name), (), {}, leaf.path))
+        given = self._traced.given
         return Graph(
-            dict(self._builder.values), tuple(self._builder.nodes), tuple(self._arguments), names, form
+            dict(self._builder.values),
+            tuple(self._builder.nodes),
+            tuple(self._arguments),
+            names,
+            form,
+            containers=given.containers,
+            paths=given.paths if given.containers else {},
         )
+
+
+def _with_named(results: Any) -> Any:
+    """Results with named tuples, which the tracer writes down as calls of their classes."""
+    if isinstance(results, fx.Node):
+        called: Any = results.target
+        return called(*map(_with_named, results.args)) if is_named(called) else results
+    if isinstance(results, dict):
+        return {key: _with_named(item) for key, item in results.items()}
+    return type(results)(map(_with_named, results)) if type(results) in (list, tuple) else results
 
 
 def _fetched(module: Any, path: str) -> Any:

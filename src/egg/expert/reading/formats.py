@@ -21,6 +21,7 @@ from egg.core.errors import MachineError, TaskError
 from egg.evaluator.task.dataless import META, WithoutData
 from egg.evaluator.task.dimensions import Rehearsal
 from egg.evaluator.task.program import outputs_of
+from egg.expert.containers import filled, values_in
 from egg.expert.graph import Graph
 from egg.expert.reading.trace import CHANNELS_LAST, QuickNorms, is_channels_last
 
@@ -30,7 +31,7 @@ Strides = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Run:
-    """One forward: the tensors among its inputs by their place, and its results."""
+    """One forward: the tensors among its inputs by their place in a row, and its results."""
 
     inputs: Mapping[int, torch.Tensor]
     results: tuple[torch.Tensor, ...]
@@ -38,10 +39,11 @@ class Run:
 
 def formats(graph: Graph, rehearsal: Rehearsal) -> tuple[Output, ...]:
     """The format of each result; empty where none is known, as the program did not run."""
-    own = _run(rehearsal, rehearsal.given)
+    given = values_in(rehearsal.given)
+    own = _run(rehearsal, given)
     if own is None:
         return ()
-    others = [run for given in _layouts(rehearsal.given) if (run := _run(rehearsal, given)) is not None]
+    others = [run for values in _layouts(given) if (run := _run(rehearsal, values)) is not None]
     plain = not _writes_inputs(graph) and all(tensor.is_contiguous() for tensor in own.inputs.values())
     return tuple(_format(graph, place, own, others, plain) for place in range(len(own.results)))
 
@@ -58,7 +60,7 @@ def _run(rehearsal: Rehearsal, given: Sequence[Any]) -> Run | None:
     program = rehearsal.program
     try:
         with META, QuickNorms(), WithoutData(), _AsOnAGpu():
-            results = outputs_of(program.run(rehearsal.module, list(given)))
+            results = outputs_of(program.run(rehearsal.module, filled(rehearsal.given, iter(given))))
     except (TaskError, MachineError):
         return None
     if not all(isinstance(result, torch.Tensor) for _, result in results):

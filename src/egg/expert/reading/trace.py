@@ -11,7 +11,7 @@ import contextlib
 import inspect
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -27,6 +27,8 @@ from egg.evaluator.task.precision import HALF_DTYPES
 from egg.evaluator.task.program import Program
 from egg.evaluator.task.signature import given_names
 from egg.evaluator.tensors.modes import LightMode
+from egg.expert.containers import Flat, filled, flattened
+from egg.expert.emit.words import RESERVED
 from egg.expert.reading.rows import attribute_text
 
 
@@ -35,8 +37,8 @@ class Trace:
     """What the tracer saw."""
 
     graph: fx.GraphModule
-    arguments: tuple[tuple[str, Any], ...]
-    """Of ``forward``, by name, as far as the task gives them."""
+    given: Flat
+    """The arguments of ``forward`` by name, as far as the task gives them."""
     parameters: Mapping[int, str]
     """Qualified names of parameters and buffers, by the tensor's identity."""
     attributes: Mapping[int, str]
@@ -55,9 +57,11 @@ def trace(program: Program, precision: Precision = Precision.MATCH) -> Trace:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         module = on_meta(program).to(dtype=HALF_DTYPES.get(precision))
-        inputs = [_dense(value) for value in program.inputs(0, META, precision)]
+        inputs = program.inputs(0, META, precision)
         names = given_names(inspect.signature(module.forward).parameters.values(), len(inputs))
-        arguments = tuple(zip(names, inputs, strict=False))
+        given = flattened(zip(names, inputs, strict=False), RESERVED | names.keys())
+        given = replace(given, arguments=tuple((name, _dense(value)) for name, value in given.arguments))
+        arguments = given.arguments
         parameters = {id(t): name for name, t in (*module.named_parameters(), *module.named_buffers())}
         before = dict(_attributes(module))
         attributes = {id(t): name for name, t in before.items()}
@@ -68,10 +72,10 @@ def trace(program: Program, precision: Precision = Precision.MATCH) -> Trace:
             )
         rebound: list[str] = []
 
-        def forward(*given: torch.Tensor) -> Any:
-            waiting = iter(given)
-            full = [next(waiting) if isinstance(value, torch.Tensor) else value for _, value in arguments]
-            results = program.run(module, full)
+        def forward(*handed: torch.Tensor) -> Any:
+            waiting = iter(handed)
+            full = (next(waiting) if isinstance(value, torch.Tensor) else value for _, value in arguments)
+            results = program.run(module, filled(inputs, full))
             changed = {n: t for n, t in _attributes(module) if n in before and t is not before[n]}
             rebound.extend(changed)
             return results, list(changed.values())
@@ -81,12 +85,12 @@ def trace(program: Program, precision: Precision = Precision.MATCH) -> Trace:
     numbers = {name: value for name, value in arguments if type(value) in (int, float)}
     return Trace(
         graph,
-        arguments,
+        given,
         parameters,
         attributes,
         tuple(rebound),
         {**numbers, **dict(_numbers(module))},
-        tuple((name, parameter.default) for name, parameter in [*names.items()][len(arguments) :]),
+        tuple((name, parameter.default) for name, parameter in [*names.items()][len(inputs) :]),
     )
 
 

@@ -198,7 +198,7 @@ def same_structure(a: Graph, b: Graph) -> bool:
     """The same nodes on the same values, whatever their sizes."""
     if len(a.nodes) != len(b.nodes) or a.values.keys() != b.values.keys():
         return False
-    if (a.results, a.form, a.arguments) != (b.results, b.form, b.arguments):
+    if (a.results, a.form, a.places) != (b.results, b.form, b.places):
         return False
     for name, value in a.values.items():
         other = b.values[name]

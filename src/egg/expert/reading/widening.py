@@ -174,8 +174,8 @@ class _Widening:
         """Changes of one argument that the program takes: alone, or with dimensions that have its size."""
         value = self.base.capture.arguments[name]
         equal = [
-            Place((at,), dim)
-            for at, given in enumerate(self.graph.arguments)
+            Place(path, dim)
+            for path, given in self.graph.places
             if given is not None
             for dim, size in enumerate(self.base.graph.value(given).shape)
             if size.value == value
@@ -255,8 +255,8 @@ class _Widening:
         """One argument at another value, alone and with the dimensions that follow it."""
         row = tuple(point.capture.arguments[name] for point in self.points)
         places = [
-            Place((at,), dim)
-            for at, given in enumerate(self.graph.arguments)
+            Place(path, dim)
+            for path, given in self.graph.places
             if given is not None
             for dim in range(self.graph.value(given).rank)
             if row == tuple(point.graph.value(given).shape[dim].value for point in self.points)
@@ -267,12 +267,12 @@ class _Widening:
     # -- arguments of forward --------------------------------------------------------------------------
 
     def values(self) -> None:
-        """Numbers that ``forward`` is given, one by one."""
+        """Numbers that ``forward`` is given, one by one; those in containers stay as they are."""
         names = list(self.base.capture.values)
-        places = [at for at, name in enumerate(self.graph.arguments) if name is None]
-        for name, place in zip(names, places, strict=True):
+        paths = [path for path, name in self.graph.places if name is None]
+        for name, (place, *within) in zip(names, paths, strict=True):
             value = self.base.capture.values[name]
-            if type(value) not in (int, float):
+            if type(value) not in (int, float) or type(place) is not int or within:
                 continue
             other = _other(value, 0) if type(value) is float else value + 3
             specials = [self._record(Changes(values=((place, type(value)(n)),))) for n in (0, 1, -value)]

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from egg.core.source import Task
@@ -107,14 +107,17 @@ def _initializer(owner: ast.ClassDef) -> ast.FunctionDef | None:
     return next(members, None)
 
 
-def constructor(task: Task) -> Constructor:
-    """Everything of ``task`` that ``ModelNew`` needs to be built; :class:`Unfit` says what is in the way."""
+def constructor(task: Task, returned: Collection[str] = ()) -> Constructor:
+    """Everything of ``task`` that ``ModelNew`` needs to be built; :class:`Unfit` says what is in the way.
+
+    ``returned``: named tuples of the task that hold results.
+    """
     source = tidied(task.source)
-    return _Reader(source, ast.parse(source)).read()
+    return _Reader(source, ast.parse(source), returned).read()
 
 
 class _Reader:
-    def __init__(self, source: str, tree: ast.Module) -> None:
+    def __init__(self, source: str, tree: ast.Module, returned: Collection[str]) -> None:
         self._lines = source.split("\n")
         self._tree = tree
         self._binders: dict[str, list[ast.stmt]] = {}
@@ -123,7 +126,9 @@ class _Reader:
                 self._binders.setdefault(name, []).append(statement)
         self._classes = {s.name: s for s in tree.body if isinstance(s, ast.ClassDef)}
         self._model = self._model_class()
-        self._kept: set[ast.stmt] = {self._model}
+        if lost := [name for name in returned if name not in self._binders]:
+            raise Unfit(f"results are returned in {lost[0]}, which the task does not define by that name")
+        self._kept: set[ast.stmt] = {self._model, *(s for name in returned for s in self._binders[name])}
         self._mentioned: set[str] = set()
         """Names behind dots anywhere in what is kept."""
         self._forwards = False

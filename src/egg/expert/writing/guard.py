@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from egg.core.domain import Format, Mode, Output, ValueInput
 from egg.expert.emit.names import words
 from egg.expert.graph import Graph, Origin, Value
-from egg.expert.nesting import PLAIN, places, whole_text
+from egg.expert.nesting import PLAIN, names_in_form, places, whole_text
 from egg.expert.parts import spelled
 from egg.expert.reading.held import held_sizes, input_values, rules
 from egg.expert.reading.held import reach as reached
@@ -37,8 +37,11 @@ from egg.expert.writing.guard_text import (
     DEFINITIONS,
     FOLLOWING,
     FORGETTING,
+    IN_CONTAINERS,
+    IN_NAMED,
     REACHING,
     REMEMBERED,
+    TENSORS_IN,
     TYING,
     TYING_NESTED,
     Names,
@@ -105,8 +108,7 @@ class Guard:
         asked = asked if len(tensors) == 1 else f"({asked})"
         if len(asked) > LIMIT - len("if not :") - 8:
             asked = f"all([{', '.join(f'{name}.is_contiguous()' for name in tensors)}])"
-        name = re.compile(rf"\b({'|'.join(tensors)})$")
-        handed = [name.sub(r"\1.contiguous()", text) for text in self._given.handed]
+        handed = self._given.handed({name: f"{name}.contiguous()" for name in tensors})
         call = f"self.forward({', '.join(handed)})"
         yield f"if not {asked}:"
         if self.graph.form == "tensor":
@@ -368,6 +370,10 @@ class Guard:
         tying = TYING if self.graph.form in PLAIN else TYING_NESTED
         texts = [text for text in DEFINITIONS if self.counts or text is not REACHING]
         texts = [tying if text is TYING else text for text in texts]
+        if names_in_form(self.graph.form, len(self.graph.results)):
+            texts = [text.replace(*IN_NAMED) for text in texts]
+        if self.graph.containers:
+            texts = [TENSORS_IN, *(text.replace(*IN_CONTAINERS) for text in texts)]
         texts += [text for form, text in FOLLOWING.items() if form in found]
         return [text.format(**vars(self.names)).split("\n") for text in texts]
 

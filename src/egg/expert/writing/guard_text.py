@@ -6,17 +6,21 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from egg.core.domain import Format
+from egg.core.domain import NAME, Format
 from egg.expert.emit.names import underscored
 from egg.expert.graph import Graph
 from egg.expert.writing.constructor import Constructor
+
+CALLS = "CALLS"
+"""What a file with containers among its arguments calls its domain: :data:`egg.core.domain.NAME` speaks of
+arguments that are tensors or numbers themselves."""
 
 
 @dataclass(frozen=True)
 class Names:
     """What the guard's own things are called in a file, where nothing else has the name."""
 
-    domain: str = "DOMAIN"
+    domain: str = NAME
     outside: str = "outside"
     check_inputs: str = "check_inputs"
     check_sizes: str = "check_sizes"
@@ -35,14 +39,16 @@ class Names:
     results: str = "results"
     laid_out_as: str = "laid_out_as"
     channels_last_as: str = "channels_last_as"
+    tensors_in: str = "tensors_in"
 
     @classmethod
     def free(cls, graph: Graph, built: Constructor, functions: Iterable[str]) -> Names:
         """Those names, each with underscores behind it where values, sizes or the task have it already."""
         texts = "\n".join((*built.definitions, built.model, built.forward))
+        own = vars(cls(domain=CALLS if graph.containers else NAME))
         taken = {*graph.values, *graph.symbols, *built.names, *functions, *re.findall(r"[A-Za-z_]\w*", texts)}
         found: dict[str, str] = {}
-        for name, wanted in vars(cls()).items():
+        for name, wanted in own.items():
             found[name] = wanted if name == "domain" else underscored(wanted, taken)
         return cls(**found)
 
@@ -79,6 +85,23 @@ def {forward_only}(module, *inputs, **options):
     if not sources:
         return results
 '''
+
+IN_NAMED = (
+    "return type(results)({tied}(result, sources) for result in results)",
+    """held = [{tied}(result, sources) for result in results]
+    return type(results)(held) if type(results) in (list, tuple) else type(results)(*held)""",
+)
+"""In a file that returns named tuples: what is replaced, and by what."""
+_ALL_GIVEN = "[t for t in (*inputs, *options.values()) if isinstance(t, torch.Tensor)]"
+IN_CONTAINERS = (_ALL_GIVEN, "{tensors_in}([*inputs, *options.values()])")
+"""In a file that takes containers: what is replaced, and by what."""
+TENSORS_IN = '''\
+def {tensors_in}(value):
+    """The tensors in nested lists, tuples and dictionaries."""
+    if isinstance(value, torch.Tensor):
+        return [value]
+    held = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ()
+    return [tensor for item in held for tensor in {tensors_in}(item)]'''
 
 TYING = (
     _FORWARD_ONLY

@@ -50,9 +50,9 @@ def differs(name: str, value: Plain) -> str:
     return f"{name} != {literal_text(value)}"
 
 
-def domain_lines(domain: Domain) -> list[str]:
+def domain_lines(domain: Domain, name: str = NAME) -> list[str]:
     """``DOMAIN = {...}``, one line for each thing it speaks of."""
-    return [f"{NAME} = {{", *_entries(domain.literal(), 4), "}"]
+    return [f"{name} = {{", *_entries(domain.literal(), 4), "}"]
 
 
 def _entries(held: Mapping[str, Any], indent: int) -> Iterator[str]:

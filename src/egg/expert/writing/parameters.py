@@ -2,16 +2,18 @@
 
 The written ``forward`` keeps the task's signature. A call fixes how many arguments ``*rest`` holds, so the
 first lines compare that number and unpack them into ``rest_0``, ``rest_1`` and so on; ``**options`` must be
-empty, as it was when the program was captured. Behind these lines every argument has a name of its own.
+empty, as it was when the program was captured. Lists, tuples and dictionaries are unpacked as well
+(:mod:`egg.expert.containers`). Behind these lines every tensor and every number has a name of its own.
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from egg.evaluator.task.signature import numbered
+from egg.expert.containers import Container, Path, subscripted, whole_texts
 from egg.expert.graph import Graph
 from egg.expert.writing.breaking import LIMIT
 
@@ -30,6 +32,9 @@ class Parameters:
     star: str = ""
     """What ``*rest`` is called, if there is one."""
     double_star: str = ""
+    containers: tuple[Container, ...] = ()
+    paths: Mapping[str, Path] = field(default_factory=dict)
+    """Where there are containers: by its name, where each thing lies that is none."""
 
     @classmethod
     def of(cls, graph: Graph, header: str) -> Parameters:
@@ -40,36 +45,57 @@ class Parameters:
         positional, keywords = plain[1:], [argument.arg for argument in given.kwonlyargs]
         star = "" if given.vararg is None else given.vararg.arg
         double_star = "" if given.kwarg is None else given.kwarg.arg
-        count = max(0, len(graph.arguments) - len(positional)) if star else 0
+        handed = {path[0] for path in (*dict(graph.places), *(c.path for c in graph.containers))}
+        count = max(0, len(handed) - len(positional)) if star else 0
         rest = numbered(star, count, {*positional, *keywords, star, double_star})
         optional = plain[len(plain) - len(given.defaults) :]
-        return cls(tuple(positional), tuple(rest), tuple(keywords), tuple(optional), star, double_star)
+        return cls(
+            tuple(positional),
+            tuple(rest),
+            tuple(keywords),
+            tuple(optional),
+            star,
+            double_star,
+            graph.containers,
+            graph.paths,
+        )
 
     @property
     def names(self) -> tuple[str, ...]:
         """All of them, in the order of a call."""
-        return (*self.positional, *self.rest, *self.keywords)
+        handed = {path[0] for path in (*self.paths.values(), *(c.path for c in self.containers))}
+        return (*self.paths, *self._as_given[len(handed) :], *self.keywords)
 
-    @property
-    def handed(self) -> tuple[str, ...]:
-        """As ``forward`` is called with them, each by its name."""
-        return (*self.positional, *self.rest, *(f"{name}={name}" for name in self.keywords))
+    def handed(self, changed: Mapping[str, str]) -> tuple[str, ...]:
+        """As ``forward`` is called with them, each by its name or by what it is ``changed`` to."""
+        texts = whole_texts(
+            {changed.get(name, name): path for name, path in self.paths.items()}, self.containers
+        )
+        left_out = (changed.get(name, name) for name in self._as_given[len(texts) :])
+        return (*texts, *left_out, *(f"{name}={changed.get(name, name)}" for name in self.keywords))
 
     @property
     def whole(self) -> tuple[str, ...]:
         """As they are handed on unchanged, by position: ``*rest`` as it came."""
-        return (*self.positional, *([f"*{self.star}"] if self.rest else []), *self.keywords)
+        return self.names if self.containers else (*self._as_they_came, *self.keywords)
 
     @property
     def whole_call(self) -> tuple[str, ...]:
-        """The same for ``forward``, which takes some of them by keyword alone."""
-        plain = len(self.whole) - len(self.keywords)
-        return (*self.whole[:plain], *(f"{name}={name}" for name in self.keywords))
+        """The same for ``forward``, which takes containers, and some by keyword alone."""
+        return (*self._as_they_came, *(f"{name}={name}" for name in self.keywords))
 
     @property
     def plain(self) -> bool:
         """Whether all of them may be given by position, and none is unpacked."""
-        return not (self.star or self.double_star or self.keywords)
+        return not (self.star or self.double_star or self.keywords or self.containers)
+
+    @property
+    def _as_given(self) -> tuple[str, ...]:
+        return (*self.positional, *self.rest)
+
+    @property
+    def _as_they_came(self) -> tuple[str, ...]:
+        return (*self.positional, *([f"*{self.star}"] if self.rest else []))
 
     def unpacking(self, outside: str) -> Iterator[str]:
         """What stands first in ``forward``; ``outside`` makes the error for a call that does not fit."""
@@ -81,19 +107,36 @@ class Parameters:
             count = len(self.rest)
             yield f"if len({self.star}) != {count}:"
             yield f'    raise {outside}(f"*{self.star} has {{len({self.star})}} arguments", "{count}")'
-        yield from self._unpacked()
+        yield from _unpacked(self.rest, self.star)
+        for container in self.containers:
+            yield from self._taken_out(container, outside)
 
-    def _unpacked(self) -> Iterator[str]:
-        """The arguments in ``*rest`` under names of their own, as many in a row as fit."""
-        first = 0
-        while first < len(self.rest):
-            last = len(self.rest)
-            while len(row := self._row(first, last)) > LIMIT - 8 and last > first + 1:
-                last -= 1
-            yield row
-            first = last
+    def _taken_out(self, container: Container, outside: str) -> Iterator[str]:
+        """What lies in a container under names of its own, once the container has the captured form."""
+        name = subscripted(self._as_given[int(container.path[0])], container.path[1:])
+        yield f"if {container.differs(name)}:"
+        shown = name.replace('"', "'")
+        yield f'    raise {outside}("{shown} is something else", "{container.words} there")'
+        own = {path: name for name, path in self.paths.items()}
+        held = {key: own.get((*container.path, key)) for key in container.keys}
+        if container.kind != "dict" and len(held) > 1 and all(held.values()):
+            yield from _unpacked([str(inner) for inner in held.values()], name)
+            return
+        yield from (f"{inner} = {subscripted(name, (key,))}" for key, inner in held.items() if inner)
 
-    def _row(self, first: int, last: int) -> str:
-        names = ", ".join(self.rest[first:last]) + ("," if last == first + 1 else "")
-        every = last - first == len(self.rest)
-        return f"{names} = {self.star}" if every else f"{names} = {self.star}[{first}:{last}]"
+
+def _unpacked(names: Sequence[str], source: str) -> Iterator[str]:
+    """What ``source`` holds under ``names``, as many in a row as fit."""
+    first = 0
+    while first < len(names):
+        last = len(names)
+        while len(row := _row(names, source, first, last)) > LIMIT - 8 and last > first + 1:
+            last -= 1
+        yield row
+        first = last
+
+
+def _row(names: Sequence[str], source: str, first: int, last: int) -> str:
+    listed = ", ".join(names[first:last]) + ("," if last == first + 1 else "")
+    every = last - first == len(names)
+    return f"{listed} = {source}" if every else f"{listed} = {source}[{first}:{last}]"

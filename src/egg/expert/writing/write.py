@@ -22,6 +22,7 @@ from egg.expert.emit.words import RESERVED
 from egg.expert.fusion.reach import largest_counts
 from egg.expert.fusion.sharing import renamed_part
 from egg.expert.graph import BYTES, Graph
+from egg.expert.nesting import names_in_form
 from egg.expert.parts import Constant, Group, Unfit
 from egg.expert.writing.breaking import LIMIT
 from egg.expert.writing.constructor import Constructor, constructor
@@ -58,7 +59,7 @@ def write_file(
 
     ``replay``: whether its launches are replayed as a CUDA graph, and why.
     """
-    built = constructor(task)
+    built = constructor(task, names_in_form(graph.form, len(graph.results)))
     parts = _with_own_names(graph, parts, built)
     names = Names.free(graph, built, [name for _, part in parts for name in (*part.kernels, *part.helpers)])
     built = fixed_arguments(built, graph, names)
@@ -81,7 +82,7 @@ def write_file(
     methods = [*guard.attributes(), *forward[:first], "", *guard.methods(), *forward[first:]]
     constants = _constants(parts, built)
     sections = [
-        [*_constant_lines(constants, _tunables(graph, parts)), "", *domain_lines(domain)],
+        [*_constant_lines(constants, _tunables(graph, parts)), "", *domain_lines(domain, names.domain)],
         *_definitions(_agreed((part.kernels for _, part in parts), "kernel")),
         *_definitions(helpers),
         *(laid_out(text, only_long=True) for text in built.definitions),

@@ -1,0 +1,106 @@
+"""Tensors that a loop fills place by place.
+
+``centroids[:, i] = farthest`` is, as an operator, a concatenation: what stood before the place, what is
+written, what stood behind it. The next round takes that apart and joins it again, so a loop of n rounds would
+move n tensors of n places. Joined directly, the pieces are stored once, and the tensors between are gone.
+"""
+
+from __future__ import annotations
+
+from egg.expert.algebra.rewrite import Draft, Rewrite, Rule, made_by, same
+from egg.expert.algebra.views import piece_shown
+from egg.expert.graph import Graph, Node
+from egg.expert.sizes import ONE, Size, as_size
+
+
+def place_read_again(graph: Graph, node: Node) -> Rewrite | None:
+    """What a later round reads of the tensor is what was written there."""
+    cat = made_by(graph, node.inputs[0], "cat") if node.op == "view" else None
+    if cat is None or not _is_between(graph, cat):
+        return None
+    shown = piece_shown(graph, cat, node)
+    return None if shown is None else same(shown)
+
+
+def filled_by_places(graph: Graph, node: Node) -> Rewrite | None:
+    """A concatenation of slices of another one: of the pieces that the slices show, where nothing else reads
+    the tensor between."""
+    if node.op != "cat":
+        return None
+    draft, inputs = Draft(graph, node), list[str]()
+    for name in map(str, node.inputs):
+        shown = _shown(graph, name, int(node["dim"]), draft)
+        inputs += [name] if shown is None else shown
+    if inputs == list(node.inputs):
+        return None
+    draft.add("cat", inputs, graph.result(node).shape, "cat", dim=node["dim"])
+    return draft.done()
+
+
+def _shown(graph: Graph, name: str, dim: int, draft: Draft) -> list[str] | None:
+    """The pieces of another concatenation that a slice of it shows.
+
+    ``None`` where it is no such slice, where it cuts a piece that is not one number everywhere, and where the
+    tensor between is wanted as a whole.
+    """
+    cut = made_by(graph, name, "view")
+    cat = made_by(graph, cut.inputs[0], "cat") if cut is not None else None
+    if cut is None or cat is None or cat["dim"] != dim or not _is_between(graph, cat):
+        return None
+    begin, length = _number(cut["starts"][dim]), _number(graph.result(cut).shape[dim])
+    if begin is None or length is None:
+        return None
+    found, at = list[str](), 0
+    for piece in map(str, cat.inputs):
+        size = _number(graph.value(piece).shape[dim])
+        if size is None or graph.value(piece).dtype != graph.result(cut).dtype:
+            return None
+        first, last = max(begin, at), min(begin + length, at + size)
+        if last - first == size:
+            found.append(piece)
+        elif first < last:
+            constant = made_by(graph, piece, "constant")
+            if constant is None or "fill" not in constant.attributes:
+                return None
+            shape = [Size(last - first) if d == dim else s for d, s in enumerate(graph.value(piece).shape)]
+            found.append(draft.add("constant", (), shape, "rest", **constant.attributes))
+        at += size
+    return found
+
+
+def _is_between(graph: Graph, cat: Node) -> bool:
+    """Whether a concatenation is only joined again, and read where one of its pieces stands."""
+    return cat.output not in graph.results and all(
+        _is_joined_again(graph, reader, int(cat["dim"])) or piece_shown(graph, cat, reader) is not None
+        for reader in graph.consumers[cat.output]
+    )
+
+
+def _is_joined_again(graph: Graph, reader: Node, dim: int) -> bool:
+    """Whether a reader of a concatenation is a slice along ``dim`` that only concatenations read."""
+    if reader.op != "view" or reader["how"] != "slice" or reader.output in graph.results:
+        return False
+    whole = all(
+        as_size(start) == Size(0) and size == kept
+        for at, (start, size, kept) in enumerate(
+            zip(
+                reader["starts"],
+                graph.value(str(reader.inputs[0])).shape,
+                graph.result(reader).shape,
+                strict=True,
+            )
+        )
+        if at != dim
+    )
+    steady = all(as_size(step) == ONE for step in reader["steps"])
+    joined = all(n.op == "cat" and n["dim"] == dim for n in graph.consumers[reader.output])
+    return whole and steady and joined
+
+
+def _number(size: Size | int) -> int | None:
+    """A size that is the same at every size of the program."""
+    known = as_size(size)
+    return int(known.number) if not known.factors else None
+
+
+RULES: tuple[Rule, ...] = (filled_by_places, place_read_again)

@@ -26,6 +26,7 @@ RECORD = {
 OUTPUT = {
     "path": "0", "type": "Tensor", "shape": [2], "dtype": "torch.float32", "device": "cpu",
     "layout": "torch.strided", "stride": [1], "storage": 1 << 47, "number": None,
+    "whole": None,
 }  # fmt: skip
 NUMBER = {**dict.fromkeys(OUTPUT), "path": "1", "type": "number", "number": float("nan")}
 SKETCH = {"numel": 4, "total": -1.5, "norm": 2, "moments": [0.5, 3.0, 15.0], "samples": [1.0, float("inf")]}

@@ -60,8 +60,7 @@ def run(trial: Trial, each: float) -> Notes:
     if _large(trial):
         notes = _session(trial, [_Burst(total, callers.ALIKE)])
     elif total < FEW:
-        learning = any(parameter.requires_grad for parameter in trial.reference.module.parameters())
-        manners = callers.varied(total, elsewhere=False, modes=not learning)
+        manners = callers.varied(total, elsewhere=False, modes=not trial.reference.learning)
         notes = _session(trial, [_Burst(total, callers.ALIKE, manners)])
     else:
         notes = _of_many(trial, total)

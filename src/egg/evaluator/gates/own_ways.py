@@ -66,7 +66,7 @@ class Ways:
 
     def under_grad(self, seconds: float) -> list[str]:
         """Under grad mode, where an exception passes; returns what was left out."""
-        learning = any(parameter.requires_grad for parameter in self.trial.reference.module.parameters())
+        learning = self.trial.reference.learning
         modes = (GradMode.FROZEN, GradMode.ON) if learning else (GradMode.FROZEN,)
         until, left = time.perf_counter() + seconds, []
         for mode in modes:

@@ -38,16 +38,10 @@ class SlotSet:
     """``None`` where the output is a plain number."""
 
     @classmethod
-    def placed(
-        cls,
-        layout: Layout,
-        case: Case,
-        groups: Iterable[Group],
-        leads: Mapping[int, int] | None = None,
-    ) -> SlotSet:
-        """One behind the other; ``leads`` says how many elements an input begins inside of its storage."""
+    def placed(cls, layout: Layout, case: Case, groups: Iterable[Group]) -> SlotSet:
+        """One behind the other."""
         return cls(
-            input_slots(layout, case.tensors, groups, leads),
+            input_slots(layout, case.tensors, groups),
             tuple(
                 layout.place(contiguous_form(leaf)) if isinstance(leaf, torch.Tensor) else None
                 for _, leaf in case.outputs
@@ -55,19 +49,14 @@ class SlotSet:
         )
 
 
-def input_slots(
-    layout: Layout,
-    tensors: Sequence[torch.Tensor],
-    groups: Iterable[Group],
-    leads: Mapping[int, int] | None = None,
-) -> tuple[Slot, ...]:
+def input_slots(layout: Layout, tensors: Sequence[torch.Tensor], groups: Iterable[Group]) -> tuple[Slot, ...]:
     """Places for inputs: those of a group lie in one region, every other input has its own."""
     found: dict[int, Slot] = {}
     for group in groups:
         found.update(layout.place_group(group, tensors))
     for at, tensor in enumerate(tensors):
         if at not in found:
-            found[at] = layout.place(tensor, (leads or {}).get(at, 0))
+            found[at] = layout.place(tensor)
     return tuple(found[at] for at in range(len(tensors)))
 
 

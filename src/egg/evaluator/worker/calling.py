@@ -268,10 +268,10 @@ class Calling(Remembering):
             manner = asked.manners[call] if asked.manners else protocol.Manner()
             self._inputs.refill(given.slots, manner.refills)
             if manner.elsewhere:
-                arguments = exchange.unpack(given.inputs, [self._inputs.elsewhere(s) for s in given.slots])
+                arguments = exchange.unpack(given.inputs, self._inputs.elsewhere(given.slots))
                 elsewhere.append(arguments)
             still = manner.grad is protocol.GradMode.FROZEN
-            with frozen(self._module) if still else contextlib.nullcontext():
+            with frozen(self._module, arguments) if still else contextlib.nullcontext():
                 if call in recorded_calls:
                     result, record = self._call_recorded(arguments, manner.grad)
                     records.append(record)

@@ -89,13 +89,17 @@ class Buffers:
         one = sum(map(arenas.size_of, (*sample.tensors, *results)))
         sets = self._sets_that_fit(one, input_sets)
         kinds, groups = self.reference.kinds, self.reference.groups
-        self.sets = [SlotSet.placed(layout, sample, groups) for _ in range(sets)]
+        self.sets = [self._placed(layout, index) for index in range(sets)]
         given = sum(map(arenas.size_of, sample.tensors))
         self.spare = [input_slots(layout, sample.tensors, groups) for _ in range(how_many(kinds, given))]
         self.reserve = Reserve(self.reference.kinds, self.reference.draw, self._lay_spare, len(self.spare))
         self.weights = {name: layout.place(value) for name, value in self.reference.initial.items()}
         self.bytes_per_call = one + sum(arenas.size_of(p) for p in self.reference.module.parameters())
         return layout
+
+    def _placed(self, layout: Layout, index: int) -> SlotSet:
+        """The set of that number."""
+        return SlotSet.placed(layout, self.reference.sample, self.reference.groups)
 
     def _sets_that_fit(self, nbytes: int, wanted: int) -> int:
         if self.device.type == "cuda":

@@ -127,7 +127,7 @@ class Reference:
         An fp64 run comes first: it is the larger one, and its copies of the inputs are gone
         before the outputs take their place. One that repeats random draws must come second.
         """
-        inputs = together.joined(inputs, exchange.pack(inputs)[1], self.groups)
+        inputs = together.joined(inputs, self.groups)
         structure, tensors = exchange.pack(inputs)
         seed = secrets.randbits(31) if seed is None else seed
         if self.stochastic and golden:

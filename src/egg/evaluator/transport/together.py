@@ -20,6 +20,7 @@ from typing import Any
 import torch
 
 from egg.evaluator.task.program import map_tensors
+from egg.evaluator.transport import exchange
 from egg.evaluator.transport.freshen import Kind, span
 
 MOST_UNUSED = 4
@@ -73,10 +74,12 @@ def drawn_whole(tensors: Sequence[torch.Tensor], kinds: Sequence[Kind]) -> list[
 
 
 @torch.no_grad()
-def joined(inputs: list[Any], tensors: Sequence[torch.Tensor], held: Iterable[Group]) -> list[Any]:
-    """``inputs``, whose ``tensors`` these are, with the values that they have in the memory of their groups:
-    an element that belongs to several is that of the last one."""
-    changed = {at: tensor for group in held if group.shares for at, tensor in _laid(tensors, group).items()}
+def joined(inputs: list[Any], held: Iterable[Group]) -> list[Any]:
+    """``inputs`` with the values that they have in the memory of their groups: an element that belongs to
+    several is that of the last one."""
+    shared = [group for group in held if group.shares]
+    tensors = exchange.pack(inputs)[1] if shared else []
+    changed = {at: tensor for group in shared for at, tensor in _laid(tensors, group).items()}
     if not changed:
         return inputs
     order = iter(range(len(tensors)))

@@ -64,7 +64,7 @@ GOOD: dict[str, dict[str, Any]] = {
     "follows": {"tensors": 2, "new": 1, "unwatched": 5 << 30},
     "contributes": {"draws": 6, "own": True},
     "calls": {"records": [RECORD]},
-    "drop": {"shared": [[0, 1]], "within": [[0, [["0", "itself"]]]]},
+    "drop": {"shared": [[0, 1]], "within": [[0, [["0", "itself"]]]], "live": 3},
     "configure": {"most": 2, "names": {"kernel": "BLOCK: 64"}, "choices": 1},
 }  # fmt: skip
 

@@ -28,7 +28,7 @@ OUTPUT = {
     "layout": "torch.strided", "stride": [1], "storage": 1 << 47, "number": None, "whole": None,
 }  # fmt: skip
 NUMBER = {**dict.fromkeys(OUTPUT), "path": "1", "type": "number", "number": float("nan")}
-INTEGER = {**NUMBER, "number": float(1 << 60), "whole": "0x1000000000000001"}
+INTEGER = {**NUMBER, "number": float(1 << 60), "whole": "1000000000000001"}
 SKETCH = {"numel": 4, "total": -1.5, "norm": 2, "moments": [0.5, 3.0, 15.0], "samples": [1.0, float("inf")]}
 FORWARD: dict[str, Any] = {
     "record": RECORD,
@@ -64,7 +64,7 @@ GOOD: dict[str, dict[str, Any]] = {
     "follows": {"tensors": 2, "new": 1, "unwatched": 5 << 30},
     "contributes": {"draws": 6, "own": True},
     "calls": {"records": [RECORD]},
-    "drop": {"shared": [[0, 1]], "within": [[0, [["0", "itself"]]]]},
+    "drop": {"shared": [[0, 1]], "within": [[0, [["0", "itself"]]]], "live": 3},
     "configure": {"most": 2, "names": {"kernel": "BLOCK: 64"}, "choices": 1},
 }  # fmt: skip
 

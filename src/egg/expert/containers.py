@@ -12,8 +12,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from egg.expert.emit.names import underscored
-
 Path = tuple[int | str, ...]
 """Where something lies in a call: the argument's place, then keys of containers."""
 Key = int | str
@@ -81,7 +79,9 @@ def _flatten(
     keys = tuple(value) if isinstance(value, dict) else tuple(range(len(value)))
     containers.append(Container(path, kind.__name__, keys))
     for key, item in zip(keys, value.values() if isinstance(value, dict) else value, strict=True):
-        inner = underscored(re.sub(r"\W", "_", f"{name}_{key}"), used)
+        inner = re.sub(r"\W", "_", f"{name}_{key}")
+        while inner in used:
+            inner += "_"
         used.add(inner)
         _flatten(inner, item, (*path, key), used, found, containers)
 

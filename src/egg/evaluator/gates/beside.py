@@ -65,7 +65,7 @@ def question(trial: Trial, change: Change) -> tuple[Reference, list[Any]]:
     """The reference that answers such a call, and inputs for it."""
     if change.builds:
         precision = change.precision or trial.policy.precision
-        reference = Reference(change.program(trial.reference.program), precision, trial.device)
+        reference = Reference(change.program(trial.reference.program), precision, trial.device).beside()
         if change.wide:
             reference.widen()
         reference.reweigh()

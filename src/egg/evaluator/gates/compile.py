@@ -21,6 +21,7 @@ from egg.core.resources import KernelResources
 from egg.evaluator.process.handle import Fault, WorkerHandle
 from egg.evaluator.task.program import form_of, map_tensors
 from egg.evaluator.transport import exchange, protocol
+from egg.evaluator.transport.slots import Slot
 from egg.evaluator.trial.levels import Probes
 from egg.evaluator.trial.refused import Refused
 from egg.evaluator.trial.trial import Notes, Offline, Trial
@@ -181,7 +182,8 @@ def _same_numbers(trial: Trial) -> Notes:
     if offline.worker is None or not offline.worker.alive:
         return {}
     sample, program = trial.reference.sample, trial.reference.program
-    specs, init = specs_of(sample.tensors), exchange.whole(program.init_arguments())
+    specs = _specs_as_laid(trial.buffers.sets[0].inputs)
+    init = exchange.whole(program.init_arguments())
     question = protocol.Follow(sample.structure, specs, offline.compiler_target(), init)
     reply = offline.worker.ask(question, trial.settings.build_seconds)
     if reply.unsupported:
@@ -285,6 +287,18 @@ def _full_size_inputs(trial: Trial) -> tuple[str, tuple[protocol.InputForm, ...]
 
 def specs_of(tensors: Sequence[torch.Tensor]) -> tuple[protocol.InputForm, ...]:
     return tuple(
-        protocol.InputForm(tuple(t.shape), tuple(t.stride()), str(t.dtype).removeprefix("torch."))
+        protocol.InputForm(
+            tuple(t.shape),
+            tuple(t.stride()),
+            str(t.dtype).removeprefix("torch."),
+            int(t.storage_offset()),
+            t.requires_grad,
+            t.untyped_storage()._cdata,
+        )
         for t in tensors
     )
+
+
+def _specs_as_laid(slots: Sequence[Slot]) -> tuple[protocol.InputForm, ...]:
+    """Of inputs as they lie where kernels are interpreted."""
+    return tuple(protocol.InputForm(s.shape, s.stride, s.dtype, s.lead, s.learns, s.offset) for s in slots)

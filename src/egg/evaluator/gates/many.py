@@ -60,8 +60,7 @@ def run(trial: Trial, each: float) -> Notes:
     if _large(trial):
         notes = _session(trial, [_Burst(total, callers.ALIKE)])
     elif total < FEW:
-        learning = any(parameter.requires_grad for parameter in trial.reference.module.parameters())
-        manners = callers.varied(total, elsewhere=False, modes=not learning)
+        manners = callers.varied(total, elsewhere=False, modes=not trial.reference.learning)
         notes = _session(trial, [_Burst(total, callers.ALIKE, manners)])
     else:
         notes = _of_many(trial, total)
@@ -90,10 +89,13 @@ def _of_many(trial: Trial, total: int) -> Notes:
     learned = bool(trial.connection.names)
     parts = [callers.ALIKE, callers.VARIED, callers.INFERENCE, *([callers.AS_BUILT] if learned else [])]
     alike, varied, inference, *built = callers.lengths(total, parts)
-    manners = callers.varied(varied, elsewhere=not trial.reference.groups)
+    manners = callers.varied(varied, elsewhere=True)
     usual = [_Burst(alike, callers.ALIKE), _Burst(varied, callers.VARIED, manners)]
     secrets.SystemRandom().shuffle(usual)
+    before = _live(trial)
     notes = _session(trial, usual)
+    notes["grown"] = _live(trial) - before
+    _check_grown(notes["grown"], total=alike + varied, addresses=sum(m.elsewhere for m in manners))
     trial.connection.fresh()
     try:
         _session(trial, [_Burst(inference, callers.INFERENCE, callers.inference(inference))])
@@ -104,6 +106,22 @@ def _of_many(trial: Trial, total: int) -> Notes:
         notes["as_built"] = _as_built(trial, built[0])
     trial.connection.fresh()
     return notes | {"calls": total}
+
+
+def _live(trial: Trial) -> int:
+    return trial.connection.request(protocol.Drop(count=True)).live
+
+
+def _check_grown(grown: int, *, total: int, addresses: int) -> None:
+    """Refuse a file that keeps a further tensor for about every call. One that keeps some for each of the
+    inputs' ``addresses`` (a recorded graph) does not keep more for calls on those that it knows."""
+    known = total - addresses
+    if known >= FEW and grown > addresses + known // 2:
+        raise Refused(
+            "state.grows",
+            f"behind {total} calls, on inputs at {addresses} new addresses, {grown} more tensors are alive",
+            "keep no tensor for every call, or a fixed number of them: a long session would take all memory",
+        )
 
 
 def _as_built(trial: Trial, length: int) -> bool:

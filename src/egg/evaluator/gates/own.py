@@ -43,6 +43,7 @@ from egg.evaluator.task.rare import rare_integers
 from egg.evaluator.task.rescale import Cost, cost_of
 from egg.evaluator.task.unusual import constants
 from egg.evaluator.transport import protocol
+from egg.evaluator.trial.displaced import DisplacedTrial
 from egg.evaluator.trial.refused import Refused
 from egg.evaluator.trial.trial import NOT_RUN, Notes, Trial
 
@@ -92,7 +93,7 @@ def run(trial: Trial) -> Notes:
     settings = replace(trial.settings, input_sets=2)
     try:
         reference = Reference(program, trial.policy.precision, trial.device)
-        other = Trial(
+        other = DisplacedTrial(
             reference, trial.candidate, trial.policy, settings, trial.forkserver, gpu=trial.gpu,
             restricted=trial.restricted, offline=offline,
         )  # fmt: skip
@@ -204,12 +205,14 @@ class _Own:
         keep: bool = False,
         left: bool = False,
         grad: protocol.GradMode = protocol.GradMode.OFF,
+        index: int = 0,
     ) -> protocol.Excerpted:
-        """One call, and every check of what it delivered and of how."""
+        """One call, and every check of what it delivered and of how; inputs lie in the set ``index``."""
         trial = self.trial
-        trial.buffers.place(case)
+        trial.buffers.place(case, index)
         trial.buffers.poison(0)
-        call, masks = trial.buffers.call_set(case, 0), trial.buffers.sets[1].outputs
+        masks = trial.buffers.sets[1].outputs
+        call = replace(trial.buffers.call_set(case, 0), slots=trial.buffers.sets[index].inputs)
         request = protocol.Excerpt(call, masks, case.seed, keep, self.brief, left, grad)
         reply = trial.connection.request(request, SECONDS)
         answered = reply.answered
@@ -228,7 +231,7 @@ class _Own:
             trial.checks.check_values(case, _filled(trial, case))
         trial.checks.check_returned(case, answered)
         trial.checks.check_apart(case, answered.aliases)
-        trial.checks.check_inputs_unchanged(case)
+        trial.checks.check_inputs_unchanged(case, index)
         return reply
 
     def _again(self, case: Case, each: float) -> list[str]:
@@ -245,7 +248,8 @@ class _Own:
             if trial.reference.reweighed:
                 case = trial.reference.answer(case.label, case.inputs, own=False)
             ways = Ways(trial, case, self._again_once, each)
-            left += [*ways.configured(CONFIGURED_SECONDS), *ways.under_grad(seconds), *ways.as_built(seconds)]
+            left += [*ways.configured(CONFIGURED_SECONDS), *ways.under_grad(seconds)]
+            left += [*ways.displaced(seconds), *ways.as_built(seconds)]
         except _NotRun as why:
             left = [*left, f"it is called again: {why}"]
         except Fault as fault:
@@ -256,9 +260,14 @@ class _Own:
         return left
 
     def _again_once(
-        self, case: Case, *, keep: bool = False, grad: protocol.GradMode = protocol.GradMode.OFF
+        self,
+        case: Case,
+        *,
+        keep: bool = False,
+        grad: protocol.GradMode = protocol.GradMode.OFF,
+        index: int = 0,
     ) -> Mapping[str, int]:
-        answered = self._ask(case, keep=keep, grad=grad).answered
+        answered = self._ask(case, keep=keep, grad=grad, index=index).answered
         if self.keeps is None:
             found = self.trial.connection.request(protocol.Follows())
             remembered.watchable(found)

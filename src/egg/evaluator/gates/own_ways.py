@@ -1,5 +1,5 @@
 """Other ways of calling a file at the task's own size: each configuration of its autotuners, grad mode,
-weights that nothing loaded.
+other addresses, weights that nothing loaded.
 
 At the size that is interpreted all of them are tried. A kernel may branch on a size and on the way at once,
 so each is asked here too, with few programs of every launch, as far as the time goes; what there is no time
@@ -23,12 +23,17 @@ from egg.evaluator.transport.protocol import Configure, GradMode, Written
 from egg.evaluator.trial.refused import Refused
 from egg.evaluator.trial.trial import Trial
 
+DISPLACED = "inputs that lie as slices of other tensors, aligned to 16 bytes"
+ANYWHERE = (
+    "compute the same wherever inputs lie; where a kernel needs more alignment, copy them or raise an error"
+)
+
 
 class Ask(Protocol):
-    """Puts a question to the first set of inputs, and checks everything about the answer."""
+    """Puts a question to a set of inputs, and checks everything about the answer."""
 
     def __call__(
-        self, case: Case, *, keep: bool = False, grad: GradMode = GradMode.OFF
+        self, case: Case, *, keep: bool = False, grad: GradMode = GradMode.OFF, index: int = 0
     ) -> Mapping[str, int]: ...
 
 
@@ -66,7 +71,7 @@ class Ways:
 
     def under_grad(self, seconds: float) -> list[str]:
         """Under grad mode, where an exception passes; returns what was left out."""
-        learning = any(parameter.requires_grad for parameter in self.trial.reference.module.parameters())
+        learning = self.trial.reference.learning
         modes = (GradMode.FROZEN, GradMode.ON) if learning else (GradMode.FROZEN,)
         until, left = time.perf_counter() + seconds, []
         for mode in modes:
@@ -81,6 +86,19 @@ class Ways:
                 evidence = f"{WORDS[mode]}, where under no_grad the answers are right: {wrong.evidence}"
                 raise Refused("correctness.grad_mode", evidence, SAME, facts=wrong.facts) from None
         return left
+
+    def displaced(self, seconds: float) -> list[str]:
+        """On inputs aligned to 16 bytes alone, where an exception passes; returns what was left out."""
+        if self.each > seconds:
+            return [f"it is called on {DISPLACED}"]
+        try:
+            self.ask(self.case, index=1)
+        except Fault as fault:
+            self.trial.connection.survive(fault)
+        except Refused as wrong:
+            evidence = f"on {DISPLACED}, where on others the answers are right: {wrong.evidence}"
+            raise Refused("state.callers", evidence, ANYWHERE, facts=wrong.facts) from None
+        return []
 
     def as_built(self, seconds: float) -> list[str]:
         """A new instance, with weights as its constructor left them; returns what was left out."""

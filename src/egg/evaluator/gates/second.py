@@ -12,7 +12,6 @@ import torch
 from egg.evaluator.compare.compare import NOT_KNOWN, LeafError, Usual, compare
 from egg.evaluator.process.handle import Fault
 from egg.evaluator.reference.case import Case
-from egg.evaluator.reference.forms import later
 from egg.evaluator.reference.probes import Change
 from egg.evaluator.reference.reference import Reference
 from egg.evaluator.transport import protocol, together
@@ -35,18 +34,14 @@ class SecondBuffers(Buffers):
     What lies around an input in its own storage is NaN or zero, whatever its strides.
     """
 
-    def __init__(
-        self, reference: Reference, case: Case, *, weights: bool, backward: bool, shared: bool = False
-    ) -> None:
-        self._case, self._weights, self._backward, self._shared = case, weights, backward, shared
+    def __init__(self, reference: Reference, case: Case, *, weights: bool, backward: bool) -> None:
+        self._case, self._weights, self._backward = case, weights, backward
         self.gradients: dict[str, Slot] = {}
         super().__init__(reference, 1)
 
     def _plan(self, input_sets: int) -> Layout:
         layout = Layout()
-        leads = {at: _lead(tensor) for at, tensor in enumerate(self._case.tensors)}
-        placed = SlotSet.placed(layout, self._case, together.groups(self._case.tensors), leads)
-        self.sets = [self._sharing(placed) if self._shared else placed]
+        self.sets = [SlotSet.placed(layout, self._case, together.groups(self._case.tensors))]
         held = self.reference.module.state_dict() if self._weights else {}
         self.weights = {name: layout.place(contiguous_form(value)) for name, value in held.items()}
         if self._backward:
@@ -54,15 +49,6 @@ class SecondBuffers(Buffers):
                 self.gradients[name] = layout.place(contiguous_form(tensor))
         self.bytes_per_call = layout.size
         return layout
-
-    def _sharing(self, placed: SlotSet) -> SlotSet:
-        """Inputs that begin at one address of the judge's lie in one place of the candidate's as well."""
-        first: dict[int, Slot] = {}
-        slots: list[Slot] = []
-        for tensor, slot in zip(self._case.tensors, placed.inputs, strict=True):
-            holder = first.setdefault(tensor.data_ptr(), slot)
-            slots.append(replace(holder, shape=slot.shape, stride=slot.stride))
-        return replace(placed, inputs=tuple(slots))
 
     def _differentiable(self) -> Iterator[tuple[str, torch.Tensor]]:
         for at, tensor in enumerate(t for t in self._case.tensors if t.is_floating_point()):
@@ -116,9 +102,7 @@ class Beside:
         self.policy = replace(trial.policy, precision=declared)
         self.reference = reference
         held = weights or change.builds
-        self.buffers = SecondBuffers(
-            reference, case, weights=held, backward=backward, shared=change.alias is not None
-        )
+        self.buffers = SecondBuffers(reference, case, weights=held, backward=backward)
         main = trial.connection
         self.connection = replace(main, reference=reference, buffers=self.buffers)
         allowed = trial.checks.usual if own else {}
@@ -146,12 +130,6 @@ class Beside:
             except Fault:
                 self.connection.process.end()
         self.buffers.close()
-
-
-def _lead(tensor: torch.Tensor) -> int:
-    """Of the elements that were laid before it on purpose; a view far into a tensor begins anew."""
-    offset = int(tensor.storage_offset())
-    return offset if offset <= 1 + later(tensor.numel()) else 0
 
 
 @contextmanager

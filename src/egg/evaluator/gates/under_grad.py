@@ -1,10 +1,11 @@
-"""The task's own call under grad mode, where no input requires a gradient: how most programs call a module.
+"""The task's own call under grad mode, with inputs as the task makes them: how most programs call a module.
 
 All other questions are asked under ``no_grad``, and those on gradients with something that requires one. A
-file that asks for the mode could do other things in between. With the parameters as they are the call may
-raise: a file without a backward does well to. Whose work it is, is asked with the gradients (gate
-``domain``). With no parameter that requires a gradient there is nothing to record, and everything holds as
-under ``no_grad``; gradients that a caller accumulated earlier stay as they are.
+file that asks for the mode could do other things in between. With the parameters as they are, or inputs that
+the task makes with ``requires_grad=True``, the call may raise: a file without a backward does well to. Whose
+work it is, is asked with the gradients (gate ``domain``). With nothing that requires a gradient there is
+nothing to record, and everything holds as under ``no_grad``; gradients that a caller accumulated earlier stay
+as they are.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ SAME = (
 
 def run(trial: Trial) -> dict[str, str]:
     """What came of each call; one by lot where a level asks few questions."""
-    learning = any(parameter.requires_grad for parameter in trial.reference.module.parameters())
+    learning = trial.reference.learning
     modes = (GradMode.ON, GradMode.FROZEN) if learning else (GradMode.FROZEN,)
     if trial.settings.domain is not Probes.ALL:
         modes = (secrets.choice(modes),)

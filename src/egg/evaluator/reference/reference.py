@@ -76,7 +76,7 @@ class Reference:
         self.kinds: list[Kind] = []
         """What the generator does to each input."""
         self.groups: tuple[Group, ...] = ()
-        """Inputs that are parts of one storage."""
+        """Inputs that are parts of a storage."""
         self.advances = False
         """Whether forward leaves the random generators elsewhere than it found them."""
         self.leaves: tuple[str, ...] = ()
@@ -127,6 +127,7 @@ class Reference:
         An fp64 run comes first: it is the larger one, and its copies of the inputs are gone
         before the outputs take their place. One that repeats random draws must come second.
         """
+        inputs = together.joined(inputs, self.groups)
         structure, tensors = exchange.pack(inputs)
         seed = secrets.randbits(31) if seed is None else seed
         if self.stochastic and golden:
@@ -161,6 +162,11 @@ class Reference:
         return self._reweighed
 
     @property
+    def learning(self) -> bool:
+        """Whether under grad mode there is something to record: a weight or an input requires a gradient."""
+        return any(tensor.requires_grad for tensor in (*self.module.parameters(), *self.sample.tensors))
+
+    @property
     def yardstick(self) -> Yardstick:
         """What answers are measured by."""
         return self._yardsticks[0]
@@ -179,9 +185,10 @@ class Reference:
         return result
 
     def beside(self) -> Reference:
-        """The same module for questions of another form: what they lack is lacking there only."""
+        """The same module for questions of another form: what they lack is lacking there only, and where
+        inputs lie is a part of each."""
         twin = copy.copy(self)
-        twin._yardsticks, twin.warnings = list(self._yardsticks), []
+        twin._yardsticks, twin.warnings, twin.groups = list(self._yardsticks), [], ()
         return twin
 
     @contextmanager
@@ -293,7 +300,7 @@ class Reference:
             )
         self.finite_share = finite_share(outputs)
         del again
-        self.kinds = self._kinds(tensors)
+        self.kinds = together.drawn_whole(tensors, self._kinds(tensors))
         self.groups = tuple(together.groups(tensors, self.kinds))
         self.moving = {
             name

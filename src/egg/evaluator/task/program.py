@@ -343,8 +343,12 @@ def restrided(tensor: torch.Tensor, change: Callable[[torch.Tensor], torch.Tenso
 
 
 def form_of(tensor: torch.Tensor) -> torch.Tensor:
-    """Shape, strides and dtype, without the values."""
-    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
+    """Shape, strides, place in its storage, dtype and whether a gradient is required, without the values."""
+    form = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
+    if lead := int(tensor.storage_offset()):
+        whole = form.new_empty(lead + form.untyped_storage().nbytes() // form.element_size())
+        form = whole.as_strided(form.shape, form.stride(), lead)
+    return form.requires_grad_(tensor.requires_grad)
 
 
 def _call(args: list[Any], kwargs: Mapping[str, Any]) -> str:

@@ -32,10 +32,11 @@ def structure_of(value: Any) -> str:
 def plain(value: Any) -> Any:
     """A result in which every tensor is plain, every number Python's own, and every container a built-in one.
 
-    The judge computes with them: a class of the task's own could answer for the difference of two tensors.
+    The judge computes with them: a class of the task's own could answer for the difference of two tensors,
+    and an input that is handed back may require a gradient.
     """
     if isinstance(value, torch.Tensor):
-        return plain_tensor(value)
+        return plain_tensor(value).detach() if value.requires_grad else plain_tensor(value)
     if isinstance(value, bool | int | float | complex):
         return _number(value)
     if isinstance(value, Mapping):

@@ -50,10 +50,12 @@ class Layout:
     def __init__(self) -> None:
         self.size = 0
 
-    def place(self, tensor: torch.Tensor, lead: int = 0) -> Slot:
-        nbytes = size_of(tensor) + lead * tensor.element_size()
+    def place(self, tensor: torch.Tensor) -> Slot:
+        nbytes = size_of(tensor)
         dtype = str(tensor.dtype).removeprefix("torch.")
-        slot = Slot(self.size, nbytes, tuple(tensor.shape), tuple(tensor.stride()), dtype, lead)
+        slot = Slot(
+            self.size, nbytes, tuple(tensor.shape), tuple(tensor.stride()), dtype, learns=tensor.requires_grad
+        )
         self.size += -(-max(nbytes, 1) // ALIGNMENT) * ALIGNMENT
         return slot
 
@@ -61,10 +63,12 @@ class Layout:
         """Parts of one storage, as far from one another as they are there."""
         dtype = tensors[group.members[0]].dtype
         region = self.place(torch.empty(group.size, dtype=dtype, device="meta"))
-        return {
-            at: replace(region, shape=tuple(tensors[at].shape), stride=tuple(tensors[at].stride()), lead=lead)
-            for at, lead in zip(group.members, group.leads, strict=True)
-        }
+        found = {}
+        for at, lead in zip(group.members, group.leads, strict=True):
+            shape, stride = tuple(tensors[at].shape), tuple(tensors[at].stride())
+            learns = tensors[at].requires_grad
+            found[at] = replace(region, shape=shape, stride=stride, lead=lead, learns=learns)
+        return found
 
 
 class Arena(Protocol):

@@ -16,3 +16,5 @@ class Slot:
     dtype: str
     lead: int = 0
     """Elements of its storage before its first: a tensor that begins one element in is aligned to nothing."""
+    learns: bool = False
+    """Whether the caller's tensor requires a gradient."""

@@ -38,16 +38,10 @@ class SlotSet:
     """``None`` where the output is a plain number."""
 
     @classmethod
-    def placed(
-        cls,
-        layout: Layout,
-        case: Case,
-        groups: Iterable[Group],
-        leads: Mapping[int, int] | None = None,
-    ) -> SlotSet:
-        """One behind the other; ``leads`` says how many elements an input begins inside of its storage."""
+    def placed(cls, layout: Layout, case: Case, groups: Iterable[Group]) -> SlotSet:
+        """One behind the other."""
         return cls(
-            input_slots(layout, case.tensors, groups, leads),
+            input_slots(layout, case.tensors, groups),
             tuple(
                 layout.place(contiguous_form(leaf)) if isinstance(leaf, torch.Tensor) else None
                 for _, leaf in case.outputs
@@ -55,19 +49,14 @@ class SlotSet:
         )
 
 
-def input_slots(
-    layout: Layout,
-    tensors: Sequence[torch.Tensor],
-    groups: Iterable[Group],
-    leads: Mapping[int, int] | None = None,
-) -> tuple[Slot, ...]:
+def input_slots(layout: Layout, tensors: Sequence[torch.Tensor], groups: Iterable[Group]) -> tuple[Slot, ...]:
     """Places for inputs: those of a group lie in one region, every other input has its own."""
     found: dict[int, Slot] = {}
     for group in groups:
         found.update(layout.place_group(group, tensors))
     for at, tensor in enumerate(tensors):
         if at not in found:
-            found[at] = layout.place(tensor, (leads or {}).get(at, 0))
+            found[at] = layout.place(tensor)
     return tuple(found[at] for at in range(len(tensors)))
 
 
@@ -100,13 +89,17 @@ class Buffers:
         one = sum(map(arenas.size_of, (*sample.tensors, *results)))
         sets = self._sets_that_fit(one, input_sets)
         kinds, groups = self.reference.kinds, self.reference.groups
-        self.sets = [SlotSet.placed(layout, sample, groups) for _ in range(sets)]
+        self.sets = [self._placed(layout, index) for index in range(sets)]
         given = sum(map(arenas.size_of, sample.tensors))
         self.spare = [input_slots(layout, sample.tensors, groups) for _ in range(how_many(kinds, given))]
         self.reserve = Reserve(self.reference.kinds, self.reference.draw, self._lay_spare, len(self.spare))
         self.weights = {name: layout.place(value) for name, value in self.reference.initial.items()}
         self.bytes_per_call = one + sum(arenas.size_of(p) for p in self.reference.module.parameters())
         return layout
+
+    def _placed(self, layout: Layout, index: int) -> SlotSet:
+        """The set of that number."""
+        return SlotSet.placed(layout, self.reference.sample, self.reference.groups)
 
     def _sets_that_fit(self, nbytes: int, wanted: int) -> int:
         if self.device.type == "cuda":

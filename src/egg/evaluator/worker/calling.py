@@ -232,9 +232,9 @@ class Calling(Remembering):
         """Let go of everything held, and report which of it shared its memory."""
         held, self._held = self._held, []
         within = ((number, tuple(aliases(leaves, [], None))) for number, leaves in enumerate(held))
-        return protocol.Dropped(
-            tuple(shared_storages(held)), tuple((number, pairs) for number, pairs in within if pairs)
-        )
+        shared, pairs = tuple(shared_storages(held)), tuple((at, found) for at, found in within if found)
+        del held, within
+        return protocol.Dropped(shared, pairs, self._live() if asked.count else 0)
 
     def on_contributes(self, asked: protocol.Contributes) -> protocol.Contribution:
         """Whether own kernels computed in the calls that were followed; forgets them where that is known."""
@@ -268,10 +268,10 @@ class Calling(Remembering):
             manner = asked.manners[call] if asked.manners else protocol.Manner()
             self._inputs.refill(given.slots, manner.refills)
             if manner.elsewhere:
-                arguments = exchange.unpack(given.inputs, [self._inputs.elsewhere(s) for s in given.slots])
+                arguments = exchange.unpack(given.inputs, self._inputs.elsewhere(given.slots))
                 elsewhere.append(arguments)
             still = manner.grad is protocol.GradMode.FROZEN
-            with frozen(self._module) if still else contextlib.nullcontext():
+            with frozen(self._module, arguments) if still else contextlib.nullcontext():
                 if call in recorded_calls:
                     result, record = self._call_recorded(arguments, manner.grad)
                     records.append(record)

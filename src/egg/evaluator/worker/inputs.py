@@ -31,7 +31,8 @@ class Inputs:
     def fetch(self, slot: Slot) -> torch.Tensor:
         """The candidate's tensor for ``slot``, with the values the oracle laid there."""
         if slot not in self._held:
-            self._held[slot] = self._arena.view(slot) if self._shared(slot) else self._made(slot)
+            made = self._arena.view(slot) if self._shared(slot) else self._made(slot)
+            self._held[slot] = made.requires_grad_(slot.learns)
         if not self._shared(slot):
             _bytes(self.alias(slot), slot).copy_(_bytes(self._arena.view(slot), slot))
         return self._held[slot]
@@ -42,7 +43,7 @@ class Inputs:
         holder = next((held for held in same if held.dtype == slot.dtype), None)
         if holder is None:
             return _like(slot, self._device)
-        return self._held[holder].as_strided(slot.shape, slot.stride, slot.lead)
+        return self._held[holder].detach().as_strided(slot.shape, slot.stride, slot.lead)
 
     def alias(self, slot: Slot) -> torch.Tensor:
         """The same memory as another tensor, whose version counter the candidate's does not share."""
@@ -50,11 +51,16 @@ class Inputs:
             return self._arena.view(slot)
         return device_view(self._held[slot].untyped_storage().data_ptr(), slot, self._device)
 
-    def elsewhere(self, slot: Slot) -> torch.Tensor:
-        """What the candidate's tensor holds, in memory that was just taken."""
-        made = _like(slot, self._device)
-        _bytes(made, slot).copy_(_bytes(self.alias(slot), slot))
-        return made
+    def elsewhere(self, slots: Iterable[Slot]) -> list[torch.Tensor]:
+        """What the candidate's tensors hold, in memory that was just taken; parts of one region stay that."""
+        regions: dict[int, torch.Tensor] = {}
+        found = []
+        for slot in slots:
+            if slot.offset not in regions:
+                regions[slot.offset] = _bytes(self.alias(slot), slot).clone()
+            made = regions[slot.offset].as_strided(slot.shape, slot.stride, slot.lead)
+            found.append(made.requires_grad_(slot.learns))
+        return found
 
     def refill(self, slots: Iterable[Slot], times: int) -> None:
         """Count so many writes in the versions of the candidate's tensors."""

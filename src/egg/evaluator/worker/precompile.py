@@ -15,6 +15,7 @@ from egg.evaluator.offline.launch import CompileFailed
 from egg.evaluator.offline.reach import problems
 from egg.evaluator.operators.ops import NEUTRAL
 from egg.evaluator.transport import exchange, protocol
+from egg.evaluator.transport.arena import extent
 from egg.evaluator.work.arguments import numbers_in
 
 EVERY_SECONDS = 60.0
@@ -58,8 +59,22 @@ def followed(make: Callable[[], nn.Module], asked: protocol.Follow) -> protocol.
 
 
 def _inputs(structure: str, specs: Sequence[protocol.InputForm]) -> list[Any]:
-    tensors = [torch.empty_strided(s.shape, s.stride, dtype=getattr(torch, s.dtype)) for s in specs]
-    return exchange.unpack(structure, tensors)
+    """Without values; parts of one storage are that here too."""
+    parts: dict[tuple[int, str], list[protocol.InputForm]] = {}
+    for spec in specs:
+        parts.setdefault((spec.storage, spec.dtype), []).append(spec)
+    whole = {place: _storage(members) for place, members in parts.items()}
+    tensors = [
+        whole[spec.storage, spec.dtype].as_strided(spec.shape, spec.stride, spec.lead) for spec in specs
+    ]
+    return exchange.unpack(
+        structure, [made.requires_grad_(spec.learns) for made, spec in zip(tensors, specs, strict=True)]
+    )
+
+
+def _storage(members: Sequence[protocol.InputForm]) -> torch.Tensor:
+    size = max(spec.lead + extent(spec.shape, spec.stride, 1) for spec in members)
+    return torch.empty(size, dtype=getattr(torch, members[0].dtype))
 
 
 def _with_values(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from typing import TYPE_CHECKING
 
 import torch
@@ -11,7 +12,7 @@ from egg.evaluator.transport import protocol
 from egg.evaluator.worker.held import state_of
 from egg.evaluator.worker.holding import Holding
 from egg.evaluator.worker.launches import InterpretedLaunches
-from egg.evaluator.worker.memories import Spared
+from egg.evaluator.worker.memories import Spared, memories
 
 if TYPE_CHECKING:
     from egg.evaluator.interpreter.left import Left
@@ -38,6 +39,11 @@ class Remembering(Holding):
     def _left(self) -> Left:
         assert isinstance(self._launches, InterpretedLaunches)
         return self._launches.left(self._noted.left(self._spared()))
+
+    def _live(self) -> int:
+        """How many memories there are, without those that only a cycle of references holds."""
+        gc.collect()
+        return sum(1 for _ in memories(self._spared()))
 
     def _spared(self) -> Spared:
         """The memory of inputs, and the weights and attributes that the judge compares by name."""

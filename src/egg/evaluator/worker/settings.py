@@ -71,9 +71,10 @@ def as_frozen(module: nn.Module, arguments: Any) -> Iterator[None]:
 
 
 @contextmanager
-def frozen(module: nn.Module) -> Iterator[None]:
-    """Meanwhile no parameter requires a gradient."""
-    learning = [tensor for tensor in parameters_of(module).values() if tensor.requires_grad]
+def frozen(module: nn.Module, arguments: Any) -> Iterator[None]:
+    """Meanwhile no parameter and no argument requires a gradient."""
+    given = (tensor for tensor in tree_leaves(arguments) if type(tensor) is torch.Tensor)
+    learning = [tensor for tensor in (*parameters_of(module).values(), *given) if tensor.requires_grad]
     try:
         for tensor in learning:
             tensor.requires_grad_(False)

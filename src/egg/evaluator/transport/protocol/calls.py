@@ -197,11 +197,16 @@ class Dropped:
     """Pairs of calls whose outputs lie in the same memory."""
     within: tuple[tuple[int, tuple[tuple[str, str], ...]], ...]
     """Calls, each with its outputs that share memory."""
+    live: int
+    """Memories behind live tensors, besides inputs and weights; 0 where they were not counted."""
 
 
 @dataclass(frozen=True)
 class Drop(Request[Dropped], command="drop"):
     """Let go of everything held."""
+
+    count: bool = False
+    """Whether what is alive then is counted."""
 
 
 @dataclass(frozen=True)

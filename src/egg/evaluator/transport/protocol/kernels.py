@@ -127,6 +127,12 @@ class InputForm:
     shape: tuple[int, ...]
     stride: tuple[int, ...]
     dtype: str
+    lead: int = 0
+    """Elements of its storage before its first."""
+    learns: bool = False
+    """Whether it requires a gradient."""
+    storage: int = 0
+    """Which storage it is a part of."""
 
 
 @dataclass(frozen=True)

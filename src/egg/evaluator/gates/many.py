@@ -95,7 +95,8 @@ def _of_many(trial: Trial, total: int) -> Notes:
     before = _live(trial)
     notes = _session(trial, usual)
     notes["grown"] = _live(trial) - before
-    _check_grown(notes["grown"], total=alike + varied, addresses=sum(m.elsewhere for m in manners))
+    if alike + varied >= FEW and notes["grown"] > FEW // 2:
+        _check_grown(trial)
     trial.connection.fresh()
     try:
         _session(trial, [_Burst(inference, callers.INFERENCE, callers.inference(inference))])
@@ -112,14 +113,19 @@ def _live(trial: Trial) -> int:
     return trial.connection.request(protocol.Drop(count=True)).live
 
 
-def _check_grown(grown: int, *, total: int, addresses: int) -> None:
-    """Refuse a file that keeps a further tensor for about every call. One that keeps some for each of the
-    inputs' ``addresses`` (a recorded graph) does not keep more for calls on those that it knows."""
-    known = total - addresses
-    if known >= FEW and grown > addresses + known // 2:
+def _check_grown(trial: Trial) -> None:
+    """Refuse a file that keeps a further tensor for about every call.
+
+    Others keep some for each address of their inputs (a recorded graph has buffers of its own), and the calls
+    so far went to many. These go to addresses that the file knows.
+    """
+    before = _live(trial)
+    _session(trial, [_Burst(FEW, callers.ALIKE)])
+    grown = _live(trial) - before
+    if grown > FEW // 2:
         raise Refused(
             "state.grows",
-            f"behind {total} calls, on inputs at {addresses} new addresses, {grown} more tensors are alive",
+            f"behind {FEW} more calls on inputs at known addresses {grown} more tensors are alive",
             "keep no tensor for every call, or a fixed number of them: a long session would take all memory",
         )
 

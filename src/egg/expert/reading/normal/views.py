@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from egg.expert.graph import Value
 from egg.expert.reading.normal.builder import Builder, Call, Lowered, Number, Rule, dimension, extents
 
@@ -118,18 +120,26 @@ def _roll(b: Builder, call: Call) -> Lowered:
     shifts = [shifts] if isinstance(shifts, int) else shifts
     dims = [dims] if isinstance(dims, int) else dims
     if not dims:
-        return b.reshape(_rolled(b, b.reshape(value, (-1,)), shifts[0], 0), extents(value))
+        return b.reshape(_rolled(b, b.reshape(value, (-1,)), [(0, shifts[0])]), extents(value))
+    total: dict[int, int] = {}
     for shift, dim in zip(shifts, dims, strict=True):
-        value = _rolled(b, value, shift, dimension(dim, value.rank))
-    return value
+        place = dimension(dim, value.rank)
+        total[place] = total.get(place, 0) + shift
+    return _rolled(b, value, list(total.items()))
 
 
-def _rolled(b: Builder, value: Value, shift: int, dim: int) -> Value:
+def _rolled(b: Builder, value: Value, shifts: Sequence[tuple[int, int]]) -> Value:
+    """``value`` with some dimensions rolled: two parts of the first, each of them rolled along the others.
+    All parts are slices of ``value`` itself, so they are joined in one pass, whatever their number."""
+    if not shifts:
+        return value
+    (dim, shift), *others = shifts
     size = extents(value)[dim]
     shift = shift % size if size else 0
     if not shift:
-        return value
-    return b.cat([b.slice(value, dim, size - shift, shift), b.slice(value, dim, 0, size - shift)], dim)
+        return _rolled(b, value, others)
+    parts = b.slice(value, dim, size - shift, shift), b.slice(value, dim, 0, size - shift)
+    return b.cat([_rolled(b, part, others) for part in parts], dim)
 
 
 def _cat(b: Builder, call: Call) -> Lowered:

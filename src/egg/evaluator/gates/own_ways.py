@@ -96,6 +96,8 @@ class Ways:
         except Fault as fault:
             self.trial.connection.survive(fault)
         except Refused as wrong:
+            if not wrong.reason.startswith("correctness."):
+                raise
             evidence = f"on {DISPLACED}, where on others the answers are right: {wrong.evidence}"
             raise Refused("state.callers", evidence, ANYWHERE, facts=wrong.facts) from None
         return []

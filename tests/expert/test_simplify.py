@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from egg.core.source import Task
-from egg.expert.algebra import RULES, amplified, convolutions, pointwise, reductions, views
+from egg.expert.algebra import RULES, amplified, convolutions, pointwise, reductions, views, writes
 from egg.expert.algebra.rewrite import Rule
 from egg.expert.algebra.simplify import simplify, without_dead
 from egg.expert.graph import Graph, Node, Origin, Value, contiguous_stride
@@ -109,6 +109,7 @@ def test_every_rule_has_a_case() -> None:
         reductions.summed_product,
         views.whole,
         convolutions.summed,
+        writes.filled_by_places,
     }
     assert {rule.__name__ for rule in RULES} - {rule.__name__ for rule in tested} == {
         "attention",

@@ -2,24 +2,16 @@
 
 ``centroids[:, i] = farthest`` is, as an operator, a concatenation: what stood before the place, what is
 written, what stood behind it. The next round takes that apart and joins it again, so a loop of n rounds would
-move n tensors of n places. Joined directly, the pieces are stored once, and the tensors between are gone.
+move n tensors of n places. Joined directly, the pieces are stored once, and the tensors between are gone:
+what a later round reads at a place is the piece there (:func:`~egg.expert.algebra.views.piece_of_cat`).
 """
 
 from __future__ import annotations
 
-from egg.expert.algebra.rewrite import Draft, Rewrite, Rule, made_by, same
+from egg.expert.algebra.rewrite import Draft, Rewrite, Rule, made_by
 from egg.expert.algebra.views import piece_shown
 from egg.expert.graph import Graph, Node
 from egg.expert.sizes import ONE, Size, as_size
-
-
-def place_read_again(graph: Graph, node: Node) -> Rewrite | None:
-    """What a later round reads of the tensor is what was written there."""
-    cat = made_by(graph, node.inputs[0], "cat") if node.op == "view" else None
-    if cat is None or not _is_between(graph, cat):
-        return None
-    shown = piece_shown(graph, cat, node)
-    return None if shown is None else same(shown)
 
 
 def filled_by_places(graph: Graph, node: Node) -> Rewrite | None:
@@ -103,4 +95,4 @@ def _number(size: Size | int) -> int | None:
     return int(known.number) if not known.factors else None
 
 
-RULES: tuple[Rule, ...] = (filled_by_places, place_read_again)
+RULES: tuple[Rule, ...] = (filled_by_places,)

@@ -71,7 +71,7 @@ class Reserve:
     @property
     def moves(self) -> int:
         """Copies that precede one call, at most."""
-        return sum({Kind.FIXED: 0, Kind.DRAWN: 1, Kind.LOOSE: 6}[kind] for kind in self.kinds)
+        return sum({Kind.FIXED: 0, Kind.DRAWN: 1, Kind.LOOSE: 4}[kind] for kind in self.kinds)
 
     def for_calls(self, sets: Sequence[Sequence[torch.Tensor]], calls: int) -> list[list[Move]]:
         """What precedes each of ``calls`` calls that rotate over ``sets``; the oldest draws are renewed."""
@@ -83,8 +83,9 @@ class Reserve:
         for call in range(calls):
             chosen = self._order.popleft()
             self._order.append(chosen)
-            others = [chosen, *generator.sample(range(len(self.draws)), min(2, len(self.draws)))]
-            found.append(freshen.draw(sets[call % len(sets)], self.kinds, others, generator))
+            others = [draw for draw in range(len(self.draws)) if draw != chosen] or [chosen]
+            sources = (chosen, generator.choice(others))
+            found.append(freshen.draw(sets[call % len(sets)], self.kinds, sources, generator))
         return found
 
     def forget(self) -> None:

@@ -4,7 +4,7 @@ A candidate that remembers answers, or mends the last one where its inputs chang
 of all if timed calls repeated their inputs. So the oracle keeps a few further draws of the
 generator in memory that both sides see, the *reserve*, and before each call every input is
 overwritten by one of them. How depends on its :class:`Kind`: values that may stand at any place are
-copied in two pieces, each rotated by a secret offset, and every second one once more by another, so that no
+copied rotated by a secret offset, and every second one once more from another draw by another, so that no
 two calls have the same inputs, nor a row that a kernel could have kept from an earlier one;
 lengths, masks, sorted offsets and whatever else has an order are copied as they were drawn. The
 oracle knows every move, so it knows every answer.
@@ -124,8 +124,9 @@ def draw(
 ) -> list[Move]:
     """The moves that make new values for every input that is not fixed.
 
-    ``sources`` are numbers of draws in the reserve, the one to be used first; loose inputs take a piece of
-    another one too.
+    ``sources`` are numbers of draws in the reserve, the one to be used first; loose inputs take every second
+    element of the last one. Where that is another one no element comes twice: a tie that no draw of the
+    generator has would be the judge's own, and which of two equal elements ``topk`` names first is open.
     """
     moves: list[Move] = []
     for index, (tensor, kind) in enumerate(zip(tensors, kinds, strict=True)):
@@ -135,11 +136,9 @@ def draw(
         if kind is Kind.DRAWN:
             moves.append([index, 0, size, sources[0], 0, 1])
             continue
-        cut = generator.randrange(1, size)
-        for start, end, source in ((0, cut, sources[0]), (cut, size, generator.choice(sources))):
-            moves.append([index, start, end, source, generator.randrange(1, size), 1])
-        source, offset = generator.choice(sources), generator.randrange(1, size)
-        moves.append([index, generator.randrange(2), size, source, offset, 2])
+        first, between = sources[0], sources[-1]
+        moves.append([index, 0, size, first, generator.randrange(1, size), 1])
+        moves.append([index, generator.randrange(2), size, between, generator.randrange(1, size), 2])
     return moves
 
 

@@ -41,6 +41,7 @@ CASES: dict[str, tuple[Rule, str, dict[str, int]]] = {
     "expanded operand": (pointwise.broadcast_operand, "x * x[:, :1].expand(B, C, H)", {"expand": 0}),
     "folded numbers": (pointwise.folded, "x + (torch.ones(H) * 3 - 1)", {"sub": 0}),
     "one branch": (pointwise.same_branches, "torch.where(x > 0, x, x).exp()", {"where": 0}),
+    "mish in three steps": (pointwise.composed_mish, "torch.tanh(F.softplus(x)) * x", {"tanh": 0, "softplus": 0, "mish": 1}),
     "one and tanh": (pointwise.one_and_tanh, "0.5 * x * (1.0 + torch.tanh(0.8 * x))", {"tanh": 0, "sigmoid": 1}),
     "exponential of a sum": (amplified.exact_exponential, "x.cumsum(1)[:, 1:].exp()", {"exp": 1, "scan": 1}),
     "sum for an exponential": (amplified.exact_sum, "(x.cumsum(1) - x.cumsum(1)[:, :1]).exp()", {"exp": 1}),

@@ -277,6 +277,25 @@ def one_and_tanh(graph: Graph, node: Node) -> Rewrite | None:
     return draft.done()
 
 
+def composed_mish(graph: Graph, node: Node) -> Rewrite | None:
+    """``x * tanh(softplus(x))`` is ``mish(x)``: one exponential and one division, where a good logarithm of
+    ``1 + e`` and a good ``tanh`` are two formulas each."""
+    if node.op != "pointwise" or node["fn"] != "mul" or len(node.inputs) != 2:
+        return None
+    for x, factor in (node.inputs, node.inputs[::-1]):
+        tanh = made_by(graph, factor, "pointwise")
+        if tanh is None or tanh["fn"] != "tanh" or not only_reader(graph, tanh.output):
+            continue
+        plus = made_by(graph, tanh.inputs[0], "pointwise")
+        if plus is None or plus["fn"] != "softplus" or plus.inputs != (x,):
+            continue
+        _, beta, limit = (*(plus.get("scalars") or ()), None, None, None)[:3]
+        kinds = {graph.value(str(x)).dtype, graph.result(plus).dtype, graph.result(node).dtype}
+        if (beta or 1.0, limit or 20.0) == (1.0, 20.0) and len(kinds) == 1 and graph.result(node).floating:
+            return instead(replace(node, inputs=(x,), attributes={"fn": "mish", "scalars": ()}))
+    return None
+
+
 RULES: tuple[Rule, ...] = (
     neutral,
     doubled,
@@ -288,4 +307,5 @@ RULES: tuple[Rule, ...] = (
     folded,
     same_branches,
     one_and_tanh,
+    composed_mish,
 )

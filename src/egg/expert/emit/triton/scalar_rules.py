@@ -167,6 +167,8 @@ def _gelu_tanh(call: Call) -> str:
 def _remainder(call: Call) -> str:
     a, b = call[0], call[1]
     if call.floating:
+        if (number := _power_of_two(b)) is not None:
+            return _left_over("tl.floor", _as_float(a), number)
         a, b = _as_float(a), _as_float(b, a)
         rest = f"libdevice.fmod({a}, {b})"
         return f"tl.where(({rest} != 0.0) & (({rest} < 0.0) != ({b} < 0.0)), {rest} + {b}, {rest})"
@@ -175,8 +177,28 @@ def _remainder(call: Call) -> str:
 
 def _fmod(call: Call) -> str:
     if call.floating:
+        if (number := _power_of_two(call[1])) is not None:
+            return _left_over("libdevice.trunc", _as_float(call[0]), number)
         return f"libdevice.fmod({_as_float(call[0])}, {_as_float(call[1], call[0])})"
     return f"{call[0]} % {call[1]}"
+
+
+def _left_over(rounded: str, a: str, b: float) -> str:
+    """What a division by a power of two leaves: quotient and product are exact, and the difference is rounded
+    as PyTorch's is. The library's function takes a step for every bit of the quotient."""
+    if b == 1.0:
+        return f"{a} - {rounded}({a})"
+    return f"{a} - {rounded}({a} * {number_text(1.0 / b)}) * {number_text(b)}"
+
+
+def _power_of_two(text: str) -> float | None:
+    """Of a literal: one that has an inverse among ordinary numbers as well."""
+    try:
+        number = float(text.strip("()"))
+    except ValueError:  # a variable, or a formula
+        return None
+    fraction, exponent = math.frexp(number)
+    return number if abs(fraction) == 0.5 and abs(exponent) < 100 else None
 
 
 def _as_float(text: str, like: str = "") -> str:

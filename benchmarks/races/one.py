@@ -11,6 +11,7 @@ import fcntl
 import importlib.util
 import random
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -95,6 +96,7 @@ def namespace(source: str, name: str) -> dict[str, Any]:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # where torch.compile looks for a module's names
     spec.loader.exec_module(module)
     return vars(module)
 

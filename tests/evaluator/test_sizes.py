@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from dataclasses import replace
 
 import pytest
@@ -11,7 +12,7 @@ from egg.core.policy import Precision
 from egg.core.source import Candidate, Task
 from egg.evaluator.judge.reduction import reduced, smallest
 from egg.evaluator.task.rescale import others, rescale
-from egg.evaluator.task.stated import outside_of
+from egg.evaluator.task.stated import copied_constants, outside_of
 from egg.evaluator.trial.levels import Probes
 from tests.conftest import BRIEF, JudgeFunction
 
@@ -229,3 +230,44 @@ def test_a_file_for_sizes_that_no_interpreter_bears(judged: JudgeFunction, facto
         assert "judge it on a GPU" in verdict.refusal.hint
     else:
         assert "own size" in verdict.refusal.evidence
+
+
+WIDTHS = """\
+    import torch
+    from torch import nn
+
+    widths = (512, 512)
+    rows = 4096
+
+
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers = nn.ModuleList(nn.Linear(512, width) for width in widths)
+
+        def forward(self, x):
+            for layer in self.layers:
+                x = layer(x)
+            return x
+
+
+    def get_inputs():
+        return [torch.randn(rows, 512)]
+
+
+    def get_init_inputs():
+        return []
+"""
+
+
+def test_constants_that_a_file_has_taken_over_stay_as_they_are() -> None:
+    task = Task("widths", textwrap.dedent(WIDTHS))
+    file = task.source.replace("class Model(", "class ModelNew(")
+    copied = copied_constants(Candidate(file), task)
+    assert copied is not None
+    size = reduced(task, None, copied).size
+    assert "rows" in size.changes
+    assert not any(name.startswith("widths") for name in size.changes)
+    assert "widths of its own" in copied(Task("other", task.source.replace("(512, 512)", "(32, 32)")))
+    elsewhere = file.replace("rows", "count").replace("widths", "wide")
+    assert copied_constants(Candidate(elsewhere), task) is None

@@ -145,7 +145,7 @@ def test_a_host_that_is_near_hides_nothing_and_copies_are_kept_small() -> None:
     assert not replace(near, copies=0.1e-3).worth_it, "copies for nothing"
     assert replace(near, device=0.3e-3, copies=0.1e-3).worth_it, "the host is the slower side"
     assert not replace(near, device=2e-3).worth_it
-    assert not replace(near, launches=1).worth_it
+    assert replace(near, launches=1).worth_it
     assert replace(near, launches=2, host=50e-6, device=15e-6, copies=0.0).worth_it, "two launches that wait"
 
 

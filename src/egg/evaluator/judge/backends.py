@@ -50,7 +50,7 @@ from egg.evaluator.reference.reference import Reference
 from egg.evaluator.task.facts import gpu_facts, program_facts
 from egg.evaluator.task.program import Program
 from egg.evaluator.task.rescale import Rescaled
-from egg.evaluator.task.stated import outside_of
+from egg.evaluator.task.stated import copied_constants, outside_of
 from egg.evaluator.tensors import memory
 from egg.evaluator.timing.contenders import SideBySide
 from egg.evaluator.timing.opponents import Opponents
@@ -297,7 +297,7 @@ class CpuBackend:
         outside = None
         if Gate.DOMAIN not in question.skip:
             outside = outside_of(question.candidate, question.task, question.policy.precision)
-        found = reduced(question.task, outside)
+        found = reduced(question.task, outside, copied_constants(question.candidate, question.task))
         offline = Offline(Program.load(question.task), self._compilers, target, found.size.changes)
         offline.excluded, offline.too_large = found.excluded, found.too_large
         offline.sizes = iter(()) if found.too_large else other_sizes(question.task, found.size)

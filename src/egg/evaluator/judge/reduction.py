@@ -43,21 +43,30 @@ class Reduction:
     """Why no size inside the domain can be interpreted; then :attr:`size` is outside it."""
 
 
-def reduced(task: Task, outside: Outside | None) -> Reduction:
-    """The smallest size of ``task`` inside the domain that ``outside`` stands for."""
-    least = smallest(task)
+def reduced(task: Task, outside: Outside | None, copied: Outside | None = None) -> Reduction:
+    """The smallest size of ``task`` inside the domain that ``outside`` stands for; ``copied``: a test against
+    constants of the task that the file has as its own, which stay as they are where that is possible."""
+    least = smallest(task, copied)
     why = outside(least.task) if outside is not None and least.changes else ""
     if not why:
         return Reduction(least)
     excluded = Excluded(least, why)
     try:
-        return Reduction(_smallest_inside(task, outside), excluded)
+        return Reduction(_smallest_inside(task, _either(outside, copied)), excluded)
     except CannotRescale as reason:
         return Reduction(least, excluded, reason.message)
 
 
-def smallest(task: Task) -> Rescaled:
+def _either(*tests: Outside | None) -> Outside:
+    """The first reason that a test gives."""
+    return lambda task: next((why for test in tests if test is not None and (why := test(task))), "")
+
+
+def smallest(task: Task, copied: Outside | None = None) -> Rescaled:
     """The task at the smallest size it can be brought to that still looks like itself."""
+    if copied is not None:
+        with contextlib.suppress(CannotRescale):
+            return _smallest_inside(task, copied)
     for flops, elements in INTERPRETER_BUDGETS[:-1]:
         with contextlib.suppress(CannotRescale):
             return rescale(task, max_flops=flops, max_elements=elements)

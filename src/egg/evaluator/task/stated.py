@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -46,6 +47,46 @@ def outside_of(candidate: Candidate, task: Task, precision: Precision) -> Outsid
             return anyway.outside(_call(program, precision))
 
     return None if outside(task) else outside
+
+
+def copied_constants(candidate: Candidate, task: Task) -> Outside | None:
+    """The test against the constants that a file has taken over from the task.
+
+    A constructor that builds layers from ``widths = (512, 512)`` at module level stands in the file with a
+    ``widths`` of its own: a task with other widths is another program, which the file does not claim to be.
+    ``None`` where the file uses none of the task's constants.
+    """
+    try:
+        own = _constants(ast.parse(candidate.source), read=True)
+        theirs = _constants(ast.parse(task.source))
+    except (SyntaxError, ValueError):
+        return None
+    shared = {name: text for name, text in own.items() if theirs.get(name) == text}
+
+    def outside(at: Task) -> str:
+        now = _constants(ast.parse(at.source))
+        changed = (name for name, text in shared.items() if now.get(name) != text)
+        return next((f"the file has a {name} of its own" for name in changed), "")
+
+    return outside if shared else None
+
+
+def _constants(tree: ast.Module, read: bool = False) -> dict[str, str]:
+    """Text of numbers, tuples and lists at module level by their name; ``read``: those that the file's
+    functions and classes read, apart from what makes inputs."""
+    found = {
+        target.id: ast.unparse(node.value)
+        for node in tree.body
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant | ast.Tuple | ast.List)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+    if not read:
+        return found
+    parts = (node for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef))
+    kept = [part for part in parts if part.name not in ("get_inputs", "get_init_inputs")]
+    names = {node.id for part in kept for node in ast.walk(part) if isinstance(node, ast.Name)}
+    return {name: text for name, text in found.items() if name in names}
 
 
 def _call(program: Program, precision: Precision) -> Call:

@@ -35,6 +35,10 @@ PICK = "pick"
 """The loop index along what a selection takes of a row."""
 SHORT = 256
 """Elements of a row that is scattered, below which several share a tile."""
+FEW, MANY = 128, 2**14
+"""Elements that a program of a single outer position would have, up to which so many outer positions share
+tiles: a hash grid sums 8 corners of 2 features at a million positions, and as many programs of 16 elements
+take twenty times as long as the memory does."""
 
 
 @dataclass(frozen=True)
@@ -252,10 +256,13 @@ def domain_of(split: Split, scattered: bool = False, chosen: Split | None = None
     """The loops of anchors that split like this: kept dimensions behind the reduced ones are the tile's.
 
     Where rows are gathered and scattered, neighbours in memory end with each of them anyhow: short rows share
-    a tile then, instead of having a program each. ``chosen``: of what a selection takes of the rows.
+    a tile then, instead of having a program each. So do those of many outer positions with few elements each.
+    ``chosen``: of what a selection takes of the rows.
     """
     behind = product(split.shape[dim] for dim in split.behind)
-    together = behind == ONE or (scattered and behind.value < SHORT)
+    outer = product(split.shape[dim] for dim in split.kept_dims if dim not in split.behind)
+    few = behind.value * product(split.reduced).value <= FEW and outer.value >= MANY
+    together = behind == ONE or few or (scattered and behind.value < SHORT)
     inner = len(split.kept_dims if together else split.behind)
     names = ("outer", "row", "col") if behind == ONE else ("outer", "col", "row")
     taken = Domain(chosen, inner, (names[0], names[1], PICK)) if chosen is not None else None

@@ -214,9 +214,12 @@ def _lone(work: Work, block_x: int, sms: int) -> Plan:
 def _columns(work: Work, block_r: int, wanted: int) -> Plan:
     """Rows of a few elements that lie across memory: threads have whole ones, 16 bytes of neighbours at a
     time, so that nothing is exchanged. A program has 8 KiB on their way, unless that makes too few programs
-    or leaves many lanes beyond the last row.
+    or leaves many lanes beyond the last row. Where elements come through an index, whose arithmetic takes
+    registers, a thread has one row.
     """
     outer, kept = work.domain.outer_size.value, work.domain.kept_size.value
+    if any(node.op == "gather" for node in work.group.nodes):
+        return Plan("resident", min(power_of_two(kept), 128), block_r, 4)
     width = _column_width(work)
     vector = 16 // width if kept % (16 // width) == 0 else 1
     block_x = min(power_of_two(kept), 8192 // width // block_r)

@@ -21,7 +21,7 @@ from egg.expert.index import Expr, Index, as_expr, loop_index
 from egg.expert.parts import Unfit
 from egg.expert.patterns.loops.triton.counted import counted_places, counts
 from egg.expert.patterns.loops.triton.resampling import Kernel, resampled
-from egg.expert.patterns.loops.window import Window, window_of
+from egg.expert.window import Window, window_of
 from egg.expert.sizes import ONE, Size
 
 UNROLLED = 32

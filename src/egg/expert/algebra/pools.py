@@ -17,8 +17,8 @@ from egg.expert.algebra.rewrite import Draft, Rewrite, Rule
 from egg.expert.cost import LAUNCH
 from egg.expert.graph import BYTES, FLOATS, HALF, Graph, Node, Value
 from egg.expert.parts import Unfit
-from egg.expert.window import Window, window_of
 from egg.expert.sizes import Size, product
+from egg.expert.window import Window, window_of
 
 READ_AGAIN = 1.9e12
 """Elements per second that windows read again from caches: windows of 17 by 17 on an H200."""
@@ -29,7 +29,7 @@ WALKED = 32
 
 
 def by_dimensions(graph: Graph, node: Node) -> Rewrite | None:
-    """A pool along one dimension, and one along the others behind it, where that is estimated to be faster."""
+    """A pool along one dimension and one along the others behind it, where an estimate says that it pays."""
     if node.op != "pool" or node["fn"] not in ("max", "avg") or node.get("adaptive"):
         return None
     x, made = graph.value(str(node.inputs[0])), graph.result(node)
@@ -58,7 +58,7 @@ def _reads(x: Value, made: Value, window: Window, axis: int) -> int:
 
 
 def _pays(x: Value, made: Value, window: Window, axis: int) -> bool:
-    """Reading again takes time in proportion to the elements; so do storing what lies between and a launch."""
+    """Whether fewer reads save more time than storing what lies between, and another launch, take."""
     fewer = made.elements.value * window.taps - _reads(x, made, window, axis)
     moved = 2 * BYTES["float32"] * product(_between(x, made, window, axis)).value
     return fewer / READ_AGAIN > moved / MOVED + LAUNCH

@@ -215,6 +215,9 @@ def _view(run: _Run, node: Node) -> torch.Tensor:
             return x.expand(shape)
         case "flip":
             return x.flip(node["dims"])
+        case "windows":
+            reach = node["dilation"] * (shape[-1] - 1) + 1
+            return x.unfold(node["dim"], reach, node["step"])[..., :: node["dilation"]]
     starts, steps = run.sizes(node["starts"]), run.sizes(node["steps"])
     ends = [a + n * s - s + 1 if n else a for a, n, s in zip(starts, shape, steps, strict=True)]
     return x[tuple(slice(a, e, s) for a, e, s in zip(starts, ends, steps, strict=True))]

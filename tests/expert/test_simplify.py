@@ -114,6 +114,7 @@ def test_every_rule_has_a_case() -> None:
     }
     assert {rule.__name__ for rule in RULES} - {rule.__name__ for rule in tested} == {
         "attention",
+        "by_dimensions",
         "chosen_piece",
         "doubled_recurrence",
         "grouped",

@@ -9,9 +9,10 @@ Kinds of node (``op``) and their ``attributes``:
 =============== ==============================================================================
 ``pointwise``   ``fn``: the scalar function (:mod:`egg.expert.emit.triton.scalar`); ``scalars``: its
                 constants, with ``None`` where a tensor stands. Operands broadcast as in PyTorch
-``view``        ``how``: ``reshape | permute | slice | expand | flip``, with ``dims`` (permute, flip),
-                ``starts`` and ``steps`` (slice, one each per dimension; the shape of the result
-                says where it ends)
+``view``        ``how``: ``reshape | permute | slice | expand | flip | windows``, with ``dims`` (permute,
+                flip), ``starts`` and ``steps`` (slice, one each per dimension; the shape of the result
+                says where it ends), ``dim``, ``size``, ``step`` and ``dilation`` (windows along ``dim``,
+                which may overlap: their elements are the last dimension of the result)
 ``cat``         ``dim``
 ``joined``      ``dim``: a ``cat`` whose operands are stored in their parts of the result by what
                 makes them (they are ``lent``): it only makes the room, before any of them

@@ -11,6 +11,7 @@ from egg.expert.algebra import (
     grouped_heads,
     literals,
     pointwise,
+    pools,
     recurrences,
     reductions,
     views,
@@ -30,6 +31,7 @@ RULES: tuple[Rule, ...] = (
     *grouped_heads.RULES,
     *convolutions.RULES,
     *amplified.RULES,
+    *pools.RULES,
 )
 
 LATE: tuple[Rule, ...] = contractions.RULES

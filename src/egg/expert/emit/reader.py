@@ -353,6 +353,10 @@ def through_view(graph: Graph, node: Node, index: Index) -> Index:
             return tuple(
                 at * -1 + result.shape[d] - 1 if d in node["dims"] else at for d, at in enumerate(index)
             )
+        case "windows":
+            *places, inside = index
+            places[node["dim"]] = places[node["dim"]] * node["step"] + inside * node["dilation"]
+            return tuple(places)
     raise Unfit(f"unknown view {node['how']}")
 
 

@@ -192,6 +192,5 @@ def producing_groups(groups: Groups, node: Node) -> list[list[Node]]:
 
 def _would_repeat(group: Sequence[Node], node: Node) -> bool:
     """Windows that overlap would choose for each of their elements which of the joined tensors it is in."""
-    return node.op in ("pool", "resample") and any(
-        len(member.inputs) > 2 for member in group if member.op == "cat"
-    )
+    overlapping = node.op in ("pool", "resample") or (node.op == "view" and node["how"] == "windows")
+    return overlapping and any(len(member.inputs) > 2 for member in group if member.op == "cat")

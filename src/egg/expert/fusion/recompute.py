@@ -186,7 +186,7 @@ def moves_nothing(graph: Graph, node: Node) -> bool:
     if node["how"] == "reshape":
         before, after = (graph.value(name).shape for name in (str(node.inputs[0]), node.output))
         return [size for size in before if size != ONE] == [size for size in after if size != ONE]
-    return node["how"] in ("slice", "permute", "expand")
+    return node["how"] in ("slice", "permute", "expand", "windows")
 
 
 def repeats(graph: Graph, nodes: Sequence[Node]) -> bool:
@@ -201,7 +201,7 @@ def repeats(graph: Graph, nodes: Sequence[Node]) -> bool:
     readers = {name: [r for r in graph.consumers[name] if id(r) in inside] for name in made}
     twice = {
         name for name, those in readers.items()
-        if len(those) > 1 and any(r.op == "view" and r["how"] in ("slice", "flip") for r in those)
+        if len(those) > 1 and any(r.op == "view" and r["how"] in ("slice", "flip", "windows") for r in those)
     }  # fmt: skip
     for name in twice:
         size, waiting, met = graph.value(name).elements.value, [name], set[str]()

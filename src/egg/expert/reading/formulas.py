@@ -47,6 +47,8 @@ def _proposals(node: Node, operands: Sequence[Value | None], dim: int) -> Iterat
     if node.op == "cat" and dim == node["dim"]:
         sizes = [value.shape[dim] for value in given]
         yield _sum_text(sizes), lambda at: sum(_at(size, at) for size in sizes)
+    if node.op == "view" and node["how"] == "windows" and dim == node["dim"]:
+        yield from _fitting(x.shape[dim], -node["dilation"] * (node["size"] - 1) - 1, node["step"])
     if node.op == "view" and node["how"] == "slice":
         yield from _steps(x.shape[dim], node["starts"][dim], node["steps"][dim])
     if dim < x.rank:
@@ -71,11 +73,15 @@ def _window(node: Node, operands: Sequence[Value | None], dim: int) -> Iterator[
         text = size.code() if stride == 1 else f"{_factor(size)} * {stride}"
         yield _shifted(text, more), lambda at: _at(size, at) * stride + more
         return
-    room = 2 * padding - reach - 1
+    yield from _fitting(size, 2 * padding - reach - 1, stride, bool(node.get("ceil")))
+
+
+def _fitting(size: Size, room: int, stride: int, ceil: bool = False) -> Iterator[tuple[str, Compute]]:
+    """Places of a window, where the last one begins at ``size + room`` or a little before."""
     if stride == 1:
         yield _shifted(size.code(), room + 1), lambda at: _at(size, at) + room + 1
         return
-    if node.get("ceil"):
+    if ceil:
         yield (
             f"-(-({_shifted(size.code(), room)}) // {stride}) + 1",
             lambda at: -(-(_at(size, at) + room) // stride) + 1,

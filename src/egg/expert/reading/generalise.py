@@ -197,7 +197,7 @@ class _Naming:
         for dim, row in enumerate(self.rows.of(name, lambda v: v.shape)):
             if node.op == "view" and not self.rows.has(row):
                 self._part_of_operand(node, row)
-            if node.op in ("conv", "pool") and dim >= 2 and row in self.rows.sizes:
+            if _makes_windows(node, dim) and row in self.rows.sizes:
                 self._check_followed(node, dim, self.rows.sizes[row])
             self.rows.size(row, lambda n=number, d=dim, r=row: self._computed(node, n, d, r))
         self._settle(name)
@@ -337,6 +337,13 @@ class _Naming:
             if name in needed:
                 needed |= set(re.findall(r"[A-Za-z_]\w*", self.rows.symbols[name])) & self.rows.symbols.keys()
         return {name: text for name, text in self.rows.symbols.items() if name in needed}
+
+
+def _makes_windows(node: Node, dim: int) -> bool:
+    """Whether a dimension of the result counts the windows along that of the operand."""
+    if node.op == "view":
+        return node["how"] == "windows" and dim == node["dim"]
+    return node.op in ("conv", "pool") and dim >= 2
 
 
 def _may_be_named(node: Node, key: str) -> bool:

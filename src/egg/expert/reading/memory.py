@@ -96,6 +96,8 @@ def replayed(builder: Builder, view: Node, source: Value) -> Value:
             return builder.flip(source, view["dims"])
         case "expand":
             return builder.expand(source, shape)
+        case "windows":
+            return builder.windows(source, view["dim"], view["size"], view["step"], view["dilation"])
         case "slice":
             for dim, (start, step) in enumerate(zip(view["starts"], view["steps"], strict=True)):
                 source = builder.slice(source, dim, start, shape[dim], step)

@@ -16,8 +16,8 @@ from math import prod
 from egg.expert.graph import Graph, Node
 from egg.expert.index import Expr, Index, loop_index, unflat
 from egg.expert.parts import Unfit
-from egg.expert.patterns.loops.window import window_of
 from egg.expert.sizes import ONE, Size, product
+from egg.expert.window import window_of
 
 MOST = 64
 """Positions of one window that a tile holds whatever its size: no tile is smaller."""

@@ -80,6 +80,8 @@ def _certain(graph: Graph, node: Node, value: Value) -> bool:
 
 def _follows(source: Value, value: Value, node: Node) -> bool:
     """Whether PyTorch's view of the source has the strides of the value, at every captured size."""
+    if node["how"] == "windows":
+        return False
     if node["how"] == "flip":
         return source.contiguous and value.contiguous
     if node["how"] == "reshape" and source.contiguous:

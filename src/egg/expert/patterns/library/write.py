@@ -125,6 +125,10 @@ def _view(speller: Speller, node: Node) -> str:
         case "slice":
             source = speller.graph.value(str(node.inputs[0]))
             return f"{x}[{_slices(speller, source, made, node)}]"
+        case "windows":
+            reach = node["dilation"] * (node["size"] - 1) + 1
+            text = f"{x}.unfold({node['dim']}, {reach}, {node['step']})"
+            return text if node["dilation"] == 1 else f"{text}[..., :: {node['dilation']}]"
     raise Unfit(f"unknown view {node['how']}")
 
 

@@ -28,9 +28,9 @@ from egg.expert.patterns.loops.triton.selecting import check as check_order
 from egg.expert.patterns.loops.triton.splitting import left_by, split
 from egg.expert.patterns.loops.triton.strips import strips_of
 from egg.expert.patterns.loops.triton.writer import Writer, part_name, row_name
-from egg.expert.patterns.loops.window import reads_each
 from egg.expert.patterns.loops.work import Plan, Work
 from egg.expert.sizes import ONE, Size
+from egg.expert.window import reads_each
 from egg.hardware.gpus import Gpu
 
 OPS = frozenset(

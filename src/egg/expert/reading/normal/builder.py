@@ -287,6 +287,14 @@ class Builder:
             return value
         return self.one("view", [value], extents(value), value.dtype, "flip", how="flip", dims=chosen)
 
+    def windows(self, value: Value, dim: int, size: int, step: int = 1, dilation: int = 1) -> Value:
+        """As many windows along ``dim`` as lie within it, their elements in a dimension behind all others.
+        They may overlap, so what is stored of the result is a copy, and contiguous."""
+        shape, dim = list(extents(value)), dimension(dim, value.rank)
+        shape[dim] = (shape[dim] - dilation * (size - 1) - 1) // step + 1
+        how = {"how": "windows", "dim": dim, "size": size, "step": step, "dilation": dilation}
+        return self.one("view", [value], (*shape, size), value.dtype, "windows", **how)
+
     def unsqueeze(self, value: Value, dim: int) -> Value:
         shape = list(extents(value))
         shape.insert(dimension(dim, value.rank + 1), 1)

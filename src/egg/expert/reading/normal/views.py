@@ -229,6 +229,19 @@ def _windows(b: Builder, value: Value, dim: int, count: int, size: int, step: in
     return b.reshape(cut, (*shape[:dim], count, size, *shape[dim + 1 :]))
 
 
+def _im2col(b: Builder, call: Call) -> Lowered:
+    """Windows of a padded image along its height and its width; all that lies in one is a column."""
+    x, batched = call["self"], call["self"].rank == 4
+    x = x if batched else b.unsqueeze(x, 0)
+    padding = (0, 0, *call["padding"])
+    found = b.pad(x, padding, padding)
+    for dim, size, step, dilation in zip(
+        (2, 3), call["kernel_size"], call["stride"], call["dilation"], strict=True
+    ):
+        found = b.windows(found, dim, size, step, dilation)
+    return b.reshape(b.permute(found, (0, 1, 4, 5, 2, 3)), call.shape)
+
+
 def _pixel_shuffle(b: Builder, call: Call) -> Lowered:
     value, r = call["self"], call["upscale_factor"]
     *lead, channels, height, width = extents(value)
@@ -328,6 +341,7 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(["pad", "constant_pad_nd"], _pad),
     "unfold": _unfold,
     "as_strided": _as_strided,
+    "im2col": _im2col,
     "pixel_shuffle": _pixel_shuffle,
     "pixel_unshuffle": _pixel_unshuffle,
     **dict.fromkeys(["channel_shuffle", "native_channel_shuffle"], _channel_shuffle),

@@ -21,8 +21,8 @@ from egg.expert.index import Expr, Index, as_expr, loop_index
 from egg.expert.parts import Unfit
 from egg.expert.patterns.loops.triton.counted import counted_places, counts
 from egg.expert.patterns.loops.triton.resampling import Kernel, resampled
-from egg.expert.patterns.loops.window import Window, window_of
 from egg.expert.sizes import ONE, Size
+from egg.expert.window import Window, window_of
 
 UNROLLED = 32
 """Taps that are written out one by one; a larger window is a loop."""

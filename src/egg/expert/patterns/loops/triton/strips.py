@@ -23,8 +23,8 @@ from egg.expert.parts import Group, Target, Unfit
 from egg.expert.patterns.loops.domain import Anchored, Domain, Split
 from egg.expert.patterns.loops.triton.reader import UNROLLED
 from egg.expert.patterns.loops.triton.writer import Writer
-from egg.expert.patterns.loops.window import Window, window_of
 from egg.expert.patterns.loops.work import Plan, Work
+from egg.expert.window import Window, window_of
 
 NARROWEST = 32
 """Columns below which lanes would be idle."""

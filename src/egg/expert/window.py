@@ -69,6 +69,8 @@ def reads_each(graph: Graph, node: Node) -> float:
     if node.op == "resample":
         source, made = graph.value(str(node.inputs[0])), graph.result(node)
         return NEIGHBOURS[node["fn"]] ** len(node["axes"]) * made.elements.value / source.elements.value
+    if node.op == "view" and node["how"] == "windows":
+        return graph.result(node).elements.value / graph.value(str(node.inputs[0])).elements.value
     return 1.0
 
 

@@ -24,7 +24,7 @@ from egg.evaluator.gates.compile import forms_of_inputs, specs_of
 from egg.evaluator.gates.hints import hint_for
 from egg.evaluator.judge.question import PlanRequest
 from egg.evaluator.judge.reduction import other_sizes, reduced
-from egg.evaluator.plan.assemble import OWN_NAMES, Signature, assembled, form_literal
+from egg.evaluator.plan.assemble import OWN_NAMES, Signature, assembled, whole_form
 from egg.evaluator.plan.skeleton import skeleton
 from egg.evaluator.plan.spelling import Unspelled
 from egg.evaluator.plan.verify import refusal
@@ -128,7 +128,9 @@ def _recorded_at(request: PlanRequest, recorder: Recorder, task: Task) -> _Call:
         state = tuple(
             protocol.NamedForm(n, tuple(t.shape), str(t.dtype)) for n, t in module.state_dict().items()
         )
-        training = tuple(part.training for part in module.modules())
+        modes = [part.training for part in module.modules()]
+        weights = [*module.parameters(), *module.buffers()]
+        built = list(_built(program).values())
         init = exchange.whole(program.init_arguments())
         given = _arguments(program, inputs)
     structure, tensors = exchange.pack(inputs)
@@ -143,8 +145,8 @@ def _recorded_at(request: PlanRequest, recorder: Recorder, task: Task) -> _Call:
             request.candidate.source, (*OWN_NAMES, *given),
         ),
     )  # fmt: skip
-    form = form_literal(list(given.values()))
-    signature = Signature(form, training, noted.statements, noted.result)
+    form = whole_form(list(given.values()), built, weights, modes)
+    signature = Signature(form, noted.statements, noted.result)
     return _Call(_words(given), signature, noted, tuple(form.name for form in state))
 
 
@@ -176,6 +178,17 @@ def _arguments(program: Program, inputs: list[Any]) -> dict[str, Any]:
     """What forward is called with, by name, with the defaults of what is left out."""
     forward = inspect.signature(program.module.__dict__["Model"].forward)
     bound = forward.bind(None, *inputs)
+    bound.apply_defaults()
+    return dict(list(bound.arguments.items())[1:])
+
+
+def _built(program: Program) -> dict[str, Any]:
+    """What the constructor takes, by name, with the defaults of what is left out."""
+    model = program.module.__dict__["Model"]
+    if "__init__" not in vars(model):
+        return {}
+    args, kwargs = program.init_arguments()
+    bound = inspect.signature(model.__init__).bind(None, *args, **kwargs)
     bound.apply_defaults()
     return dict(list(bound.arguments.items())[1:])
 

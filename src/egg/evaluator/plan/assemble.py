@@ -35,7 +35,7 @@ def learns(value):
 '''
 """Functions of every plan, word for word."""
 OWN_NAMES = ("torch", "triton", "TensorDescriptor", "form_of", "learns", "ModelNew", "nn")
-MODES = "modes"
+DESCRIPTOR = "from triton.tools.tensor_descriptor import TensorDescriptor"
 
 
 @dataclass(frozen=True)
@@ -43,9 +43,8 @@ class Signature:
     """One call that was recorded."""
 
     form: str
-    """The literal that :data:`FRAME`'s ``form_of`` gives for its arguments."""
-    training: tuple[bool, ...]
-    """Of each module of the task, in the order of ``modules()``."""
+    """The literal that :func:`model_text` compares with: the forms of the arguments, of the constructor's
+    arguments, of the weights, and the modes."""
     statements: tuple[str, ...]
     result: str
 
@@ -64,6 +63,10 @@ def form_literal(value: Any) -> str:
     return f"({type(value).__name__!r}, {_word(value)})"
 
 
+def whole_form(given: list[Any], built: list[Any], weights: list[Any], modes: list[bool]) -> str:
+    return f"({form_literal(given)}, {form_literal(built)}, {form_literal(weights)}, {modes!r})"
+
+
 def _word(value: Any) -> str:
     def refused(tensor: torch.Tensor) -> str:
         raise AssertionError(tensor)
@@ -76,35 +79,45 @@ def assembled(
 ) -> str:
     """The text of the plan file; raises :class:`Unspelled` where the parts do not fit together."""
     made, own = skeleton(task_source), taken(source, kernels)
-    imports = _imports(made, own.imports)
+    described = any("TensorDescriptor(" in line for s in signatures for line in s.statements)
+    imports = _imports(made, own.imports, DESCRIPTOR if described else "")
     _check_names(imports, made, own.text)
-    model = ast.unparse(made.model)
     parts = [
         f'"""A recorded plan of {name}: calls as straight-line data, at the signatures named in forward."""',
         "\n".join(imports),
         "\n\n".join(ast.unparse(node) for node in made.before),
         own.text,
         FRAME.strip(),
-        "\n\n".join([model, forward_text(made, signatures), *map(_call, _numbered(made, signatures))]),
+        "\n\n".join([model_text(made, signatures), *map(_call, _numbered(made, signatures))]),
     ]
     return "\n\n\n".join(part for part in parts if part.strip()) + "\n"
 
 
-def forward_text(made: Skeleton, signatures: Sequence[Signature]) -> str:
-    """The guard, which the verifier compares word for word."""
+def model_text(made: Skeleton, signatures: Sequence[Signature]) -> str:
+    """The head of ``ModelNew``, which the verifier compares word for word: constructor and guard.
+
+    What the constructor took is kept beside the module: another argument may be another program.
+    """
     given = ", ".join(made.parameters)
-    listed = f"[{given}]"
+    names = ", ".join(text.partition("=")[0].lstrip("*") for text in made.handed)
     lines = [
+        "class ModelNew(Model):",
+        f"    def __init__({made.built}):",
+        f"        super().__init__({', '.join(made.handed)})",
+        f"        self.built_with = form_of([{names}])",
+        "",
         f"    def forward({made.signature}):",
         "        if torch.is_autocast_enabled():",
         '            raise RuntimeError("this plan was recorded without autocast: use the original module")',
         f"        if torch.is_grad_enabled() and learns([{given}{', ' if given else ''}*self.parameters()]):",
         '            raise RuntimeError("this plan records no gradients: call it under torch.no_grad()")',
-        f"        form = (form_of({listed}), [part.training for part in self.modules()])",
+        "        weights = form_of([*self.parameters(), *self.buffers()])",
+        "        modes = [part.training for part in self.modules()]",
+        f"        form = (form_of([{given}]), self.built_with, weights, modes)",
     ]
     for number, signature in enumerate(signatures, 1):
         lines += [
-            f"        if form == ({signature.form}, {list(signature.training)}):",
+            f"        if form == {signature.form}:",
             f"            return self.recorded_{number}({given})",
         ]
     lines.append(
@@ -124,21 +137,22 @@ def _call(numbered: tuple[str, Signature]) -> str:
     return "\n".join([*lines, f"        return {signature.result}"])
 
 
-def _imports(made: Skeleton, own: Sequence[ast.stmt]) -> list[str]:
+def _imports(made: Skeleton, own: Sequence[ast.stmt], more: str) -> list[str]:
     """Each once; ``torch`` and ``triton`` under these names, which statements use."""
     singles: dict[str, None] = {"import torch": None, "import triton": None, "import triton.language": None}
     for node in (*made.imports, *own):
         for alias in node.names if isinstance(node, ast.Import | ast.ImportFrom) else ():
             single = ast.Import([alias]) if isinstance(node, ast.Import) else None
             singles[ast.unparse(single or ast.ImportFrom(node.module, [alias], node.level))] = None  # type: ignore[union-attr]
-    singles["from triton.tools.tensor_descriptor import TensorDescriptor"] = None
+    if more:
+        singles[more] = None
     return sorted(singles, key=lambda text: ("__future__" not in text, list(singles).index(text)))
 
 
 def _check_names(imports: Sequence[str], made: Skeleton, own: str) -> None:
     """Names of the task and of the author must not meet."""
     seen: dict[str, str] = {}
-    parts = [*imports, *(ast.unparse(n) for n in made.before), FRAME, *_statements(own), "class ModelNew: pass"]
+    parts = [*imports, *(ast.unparse(n) for n in made.before), FRAME, *_statements(own), "class ModelNew:\n    pass"]
     for part in parts:
         for node in ast.parse(part).body:
             text = ast.unparse(node)

@@ -1,8 +1,8 @@
 """The constructor of a plan: the task's own, so that nothing of the author's constructor is used.
 
-Of the task's file the class ``Model`` is taken as ``ModelNew``, with the classes, functions and constants
-that building it needs. Every ``forward``, and every method that no name in the rest mentions, is left out: it
-is not there to be called. The verifier makes the same from the task and compares.
+Of the task's file the class ``Model`` is taken, with the classes, functions and constants that building it
+needs. Every ``forward``, and every method that no name in the rest mentions, is left out: it is not there to
+be called. The verifier makes the same from the task and compares.
 """
 
 from __future__ import annotations
@@ -22,13 +22,15 @@ PLAIN = "let the task define Model as a class at module level, with a plain forw
 class Skeleton:
     imports: tuple[ast.stmt, ...]
     before: tuple[ast.stmt, ...]
-    """Statements of the task's module, in order."""
-    model: ast.ClassDef
-    """``ModelNew`` without a forward."""
+    """Statements of the task's module, in order; among them the class ``Model``."""
     parameters: tuple[str, ...]
     """What ``forward`` takes, without ``self``."""
     signature: str
     """The same with the defaults, as text."""
+    built: str
+    """What the constructor takes, as text."""
+    handed: tuple[str, ...]
+    """How each of these is handed on: ``width``, ``*rest``, ``key=key``."""
 
 
 def skeleton(task_source: str) -> Skeleton:
@@ -48,18 +50,42 @@ def skeleton(task_source: str) -> Skeleton:
     if given.vararg or given.kwarg or given.kwonlyargs or not (given.posonlyargs or given.args):
         raise Unspelled("the task's forward takes any number of arguments, or some by keyword only", PLAIN)
     wanted = _wanted(original, bound)
-    kept = [n for n in tree.body if any(n is w for w in wanted) and n is not original]
-    mentioned = _mentioned([original, *kept])
-    model = _renamed(_reduced(original, mentioned))
+    kept = [n for n in tree.body if any(n is w for w in wanted)]
+    mentioned = _mentioned(kept)
     before = [_reduced(n, mentioned) if isinstance(n, ast.ClassDef) else n for n in kept]
     imports = tuple(n for n in before if isinstance(n, ast.Import | ast.ImportFrom))
-    plain = copy.deepcopy(given)
-    for argument in (*plain.posonlyargs, *plain.args):
-        argument.annotation = None
     names = tuple(a.arg for a in (*given.posonlyargs, *given.args))[1:]
+    init = next((n for n in original.body if isinstance(n, ast.FunctionDef) and n.name == "__init__"), None)
+    if init is None and not _is_module(original):
+        raise Unspelled("the task's Model inherits its constructor", PLAIN)
+    built, handed = _constructor(init)
     return Skeleton(
-        imports, tuple(n for n in before if n not in imports), model, names, ast.unparse(plain)
+        imports, tuple(n for n in before if n not in imports), names, _plain(given), built, handed
     )
+
+
+def _is_module(model: ast.ClassDef) -> bool:
+    return len(model.bases) == 1 and ast.unparse(model.bases[0]).rpartition(".")[2] == "Module"
+
+
+def _constructor(init: ast.FunctionDef | None) -> tuple[str, tuple[str, ...]]:
+    if init is None:
+        return "self", ()
+    given = init.args
+    handed = [a.arg for a in (*given.posonlyargs, *given.args)][1:]
+    handed += [f"*{given.vararg.arg}"] if given.vararg else []
+    handed += [f"{a.arg}={a.arg}" for a in given.kwonlyargs]
+    handed += [f"**{given.kwarg.arg}"] if given.kwarg else []
+    return _plain(given), tuple(handed)
+
+
+def _plain(given: ast.arguments) -> str:
+    """Arguments with their defaults, without annotations."""
+    plain = copy.deepcopy(given)
+    for argument in ast.walk(plain):
+        if isinstance(argument, ast.arg):
+            argument.annotation = None
+    return ast.unparse(plain)
 
 
 def _wanted(model: ast.ClassDef, bound: dict[str, list[ast.stmt]]) -> list[ast.stmt]:
@@ -70,13 +96,22 @@ def _wanted(model: ast.ClassDef, bound: dict[str, list[ast.stmt]]) -> list[ast.s
         names = {
             n.id
             for statement in found
-            for n in ast.walk(_reduced(statement, mentioned) if isinstance(statement, ast.ClassDef) else statement)
-            if isinstance(n, ast.Name)
+            for n in _used(_reduced(statement, mentioned) if isinstance(statement, ast.ClassDef) else statement)
         }
         more = [n for name in sorted(names) for n in bound.get(name, []) if not any(n is f for f in found)]
         if not more:
             return found
         found += list({id(n): n for n in more}.values())
+
+
+def _used(node: ast.AST, own: frozenset[str] = frozenset()) -> Iterator[ast.Name]:
+    """Names but for those that are arguments of the function they stand in."""
+    if isinstance(node, ast.Name) and node.id not in own:
+        yield node
+    if isinstance(node, ast.FunctionDef | ast.Lambda):
+        own |= {a.arg for a in ast.walk(node.args) if isinstance(a, ast.arg)}
+    for child in ast.iter_child_nodes(node):
+        yield from _used(child, own)
 
 
 def _mentioned(statements: list[ast.stmt]) -> set[str]:
@@ -102,22 +137,8 @@ def _reduced(node: ast.ClassDef, mentioned: set[str]) -> ast.ClassDef:
     return made
 
 
-def _renamed(node: ast.ClassDef) -> ast.ClassDef:
-    made = copy.deepcopy(node)
-    made.name = "ModelNew"
-    for name in ast.walk(made):
-        if isinstance(name, ast.Name) and name.id == "Model":
-            name.id = "ModelNew"
-    return made
-
-
 def _without_docstrings(tree: ast.Module) -> ast.Module:
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node) is not None:
             node.body = node.body[1:] or [ast.Pass()]
     return tree
-
-
-def statements(made: Skeleton) -> Iterator[ast.stmt]:
-    yield from made.imports
-    yield from made.before

@@ -2,8 +2,7 @@
 
 A plan's module holds imports, what the task's own constructor needs (compared with the task, statement by
 statement), constants, kernels under ``@triton.jit``, the two functions of the frame, and ``ModelNew``: the
-task's constructor, the guard of the frame, and one straight-line method for each signature
-(:mod:`.straight`). Every name of the module is bound once. So between two calls there is nothing that could
+frame's constructor and guard, and one straight-line method for each signature (:mod:`.straight`). Every name of the module is bound once. So between two calls there is nothing that could
 remember, and between a caller and the launches nothing that could tell callers apart.
 """
 
@@ -14,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from egg.core.evaluation import Gate, Refusal
-from egg.evaluator.plan.assemble import FRAME, Signature, forward_text
+from egg.evaluator.plan.assemble import FRAME, Signature, model_text
 from egg.evaluator.plan.kernels import JIT_OPTIONS, bound_names
 from egg.evaluator.plan.skeleton import Skeleton, skeleton
 from egg.evaluator.plan.spelling import Unspelled
@@ -209,52 +208,44 @@ class _Reader:
         return {*self.kernels, *self.imported}
 
     def _model(self, node: ast.ClassDef) -> Iterator[Finding]:
-        """The task's constructor, the frame's guard, and the methods that it leads to."""
-        wanted = self.made.model
-        outside = [ast.dump(n) for n in (*node.bases, *node.keywords, *node.decorator_list)]
-        if outside != [ast.dump(n) for n in (*wanted.bases, *wanted.keywords, *wanted.decorator_list)]:
-            yield _at(node, "ModelNew has other bases or decorators than the task's Model")
-        own = [n for n in wanted.body if not isinstance(n, ast.Pass)]
-        body = [n for n in node.body if not isinstance(n, ast.Pass)]
-        for found, task in zip(body, own, strict=False):
-            if ast.dump(found) != ast.dump(task):
-                yield _at(found, f"is not what the task's Model has there: `{_brief(found)}`")
-        rest = body[len(own) :]
-        if not rest or not isinstance(rest[0], ast.FunctionDef) or rest[0].name != "forward":
-            yield _at(node, "ModelNew must have the task's constructor and then forward")
-            return
-        count = yield from self._guard(rest[0])
+        """The frame's constructor and guard, and the methods that the guard leads to."""
+        signatures = [Signature(form, (), "") for form in _forms(node)]
+        wanted = ast.parse(model_text(self.made, signatures)).body[0]
+        assert isinstance(wanted, ast.ClassDef)
+        head = len(wanted.body)
+        own = ast.ClassDef(node.name, node.bases, node.keywords, node.body[:head], node.decorator_list)
+        if ast.dump(own) != ast.dump(_with_fields(wanted)) or getattr(node, "type_params", None):
+            place = next(
+                (a for a, b in zip(node.body, wanted.body, strict=False) if ast.dump(a) != ast.dump(b)), node
+            )
+            yield _at(place, f"ModelNew does not begin with the constructor and the guard of a plan: `{_brief(place)}`")
+        if not signatures:
+            yield _at(node, "forward names no signature")
         straight = Straight(self.made.parameters, self.state, self.moving, self.kernels, Stores(self.kernels))
         names = set(bound_names_of(self.tree))
-        for number, method in enumerate(rest[1:], 1):
-            if not isinstance(method, ast.FunctionDef) or method.name != f"recorded_{number}" or number > count:
+        methods = node.body[head:]
+        for number, method in enumerate(methods, 1):
+            if not isinstance(method, ast.FunctionDef) or method.name != f"recorded_{number}":
                 yield _at(method, f"is not recorded_{number}: `{_brief(method)}`")
-                continue
-            yield from (Finding(f[0], REASON, f[1]) for f in straight.read(method, names))
-        if len(rest) - 1 < count:
-            yield _at(node, f"recorded_{len(rest)} is missing")
+            else:
+                yield from (Finding(at, REASON, what) for at, what in straight.read(method, names))
+        if len(methods) != len(signatures):
+            yield _at(node, f"{len(methods)} recorded methods for {len(signatures)} signatures")
 
-    def _guard(self, forward: ast.FunctionDef) -> Iterator[Finding]:
-        """Compare with the frame's text for the signatures that it names; how many those are."""
-        signatures = []
-        for node in forward.body:
+
+def _forms(model: ast.ClassDef) -> Iterator[str]:
+    """The literals that the guard compares with."""
+    for forward in model.body:
+        for node in forward.body if isinstance(forward, ast.FunctionDef) and forward.name == "forward" else ():
             match node:
                 case ast.If(
-                    test=ast.Compare(
-                        left=ast.Name(id="form"),
-                        ops=[ast.Eq()],
-                        comparators=[ast.Tuple(elts=[form, ast.List(elts=modes)])],
-                    )
-                ) if is_literal(form) and all(isinstance(m, ast.Constant) for m in modes):
-                    training = tuple(bool(m.value) for m in modes if isinstance(m, ast.Constant))
-                    signatures.append(Signature(ast.unparse(form), training, (), ""))
-        wanted = ast.parse(f"class _:\n{forward_text(self.made, signatures)}").body[0]
-        assert isinstance(wanted, ast.ClassDef)
-        if ast.dump(forward) != ast.dump(wanted.body[0]):
-            yield _at(forward, "forward is not the guard that every plan has")
-        if not signatures:
-            yield _at(forward, "forward names no signature")
-        return len(signatures)
+                    test=ast.Compare(left=ast.Name(id="form"), ops=[ast.Eq()], comparators=[literal])
+                ) if is_literal(literal):
+                    yield ast.unparse(literal)
+
+
+def _with_fields(node: ast.ClassDef) -> ast.ClassDef:
+    return ast.ClassDef(node.name, node.bases, node.keywords, node.body, node.decorator_list)
 
 
 def bound_names_of(tree: ast.Module) -> Iterator[str]:

@@ -1,8 +1,8 @@
 """Record a plan of a candidate: at the task's own call, and at the size at which it is interpreted.
 
-The host code runs in a candidate's process, a new one for each size, and what comes back is text. Here it is
-put into the frame of a plan file and verified. A plan holds the sizes that the judge without a GPU runs, since
-it answers no other call; each is straight-line data of its own.
+The host code runs in a candidate's process, a new one for each size, and what comes back is text. Here it
+is put into the frame of a plan file and verified. A plan holds the sizes that the judge without a GPU runs,
+since it answers no other call; each is straight-line data of its own.
 """
 
 from __future__ import annotations
@@ -35,7 +35,6 @@ from egg.evaluator.task.meta import on_meta
 from egg.evaluator.task.precision import HALF_DTYPES
 from egg.evaluator.task.program import Program
 from egg.evaluator.task.seeds import BUILD_SEED
-from egg.evaluator.task.stated import outside_of
 from egg.evaluator.transport import exchange, protocol
 from egg.hardware.gpus import Gpu
 

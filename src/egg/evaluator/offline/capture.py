@@ -218,7 +218,8 @@ def _refused_launch(error: Exception, target: GpuTarget) -> CompileFailed | None
 
 def reason_of(error: Exception) -> str:
     """A sentence for the candidate's author: what happened, and at which line of theirs."""
-    libraries = tuple(os.path.dirname(str(path)) for path in (torch.__file__, triton.__file__, __file__))
+    own_package = os.path.dirname(os.path.dirname(__file__))
+    libraries = (*(os.path.dirname(str(path)) for path in (torch.__file__, triton.__file__)), own_package)
     frames = traceback.extract_tb(error.__traceback__)
     own = [f for f in frames if not f.filename.startswith(libraries) and not f.filename.startswith("<frozen")]
     place = f" (line {own[-1].lineno}: `{own[-1].line}`)" if own else ""

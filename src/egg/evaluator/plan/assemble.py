@@ -121,7 +121,7 @@ def model_text(made: Skeleton, signatures: Sequence[Signature]) -> str:
             f"            return self.recorded_{number}({given})",
         ]
     lines.append(
-        '        raise ValueError(f"this plan was not recorded for such a call: {form}: use the original module")'
+        '        raise ValueError(f"no such call was recorded, use the original module: {form}")'
     )
     return "\n".join(lines)
 
@@ -152,7 +152,13 @@ def _imports(made: Skeleton, own: Sequence[ast.stmt], more: str) -> list[str]:
 def _check_names(imports: Sequence[str], made: Skeleton, own: str) -> None:
     """Names of the task and of the author must not meet."""
     seen: dict[str, str] = {}
-    parts = [*imports, *(ast.unparse(n) for n in made.before), FRAME, *_statements(own), "class ModelNew:\n    pass"]
+    parts = [
+        *imports,
+        *(ast.unparse(n) for n in made.before),
+        FRAME,
+        *_statements(own),
+        "class ModelNew:\n    pass",
+    ]
     for part in parts:
         for node in ast.parse(part).body:
             text = ast.unparse(node)
@@ -171,6 +177,7 @@ def _statements(text: str) -> list[str]:
 
 def _one_package(one: str, other: str) -> bool:
     """``import triton`` and ``import triton.language`` bind the same name to the same module."""
+
     def plain(text: str) -> bool:
         return text.startswith("import ") and " as " not in text
 

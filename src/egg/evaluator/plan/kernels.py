@@ -1,7 +1,7 @@
 """The kernels of an author's file, verbatim, with the constants that they use; nothing else of it.
 
-Decorators are left out but for ``@triton.jit`` with literal options: what an autotuner or a heuristic chose is
-in the launches.
+Decorators are left out but for ``@triton.jit`` with literal options: what an autotuner or a heuristic chose
+is in the launches.
 """
 
 from __future__ import annotations
@@ -12,9 +12,7 @@ from dataclasses import dataclass, field
 
 from egg.evaluator.plan.spelling import Unspelled
 
-JIT_OPTIONS = frozenset(
-    ("do_not_specialize", "do_not_specialize_on_alignment", "noinline", "debug")
-)
+JIT_OPTIONS = frozenset(("do_not_specialize", "do_not_specialize_on_alignment", "noinline", "debug"))
 
 
 @dataclass(frozen=True)
@@ -78,8 +76,15 @@ def _free_names(node: ast.stmt) -> list[str]:
     if isinstance(node, ast.FunctionDef):
         parts = [*node.body, node.args]
         own = {a.arg for a in ast.walk(node.args) if isinstance(a, ast.arg)}
-        own |= {n.id for p in node.body for n in ast.walk(p) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
-    found = (n.id for p in parts for n in ast.walk(p) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load))
+        own |= {
+            n.id
+            for p in node.body
+            for n in ast.walk(p)
+            if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
+        }
+    found = (
+        n.id for p in parts for n in ast.walk(p) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)
+    )
     return [name for name in dict.fromkeys(found) if name not in own]
 
 

@@ -3,8 +3,8 @@
 Three seams, all inside the pretence of :mod:`egg.evaluator.offline`: a dispatch mode under everything sees
 operators as they are dispatched; a function mode above sees functions of which the operators depend on the
 device (a convolution, attention, a recurrent layer) and notes those as one step; ``JITFunction.run`` sees
-with which tensors a kernel is launched. What an autotuner tries goes to a trace of its own and is dropped, what
-a CUDA graph holds comes where it is replayed.
+with which tensors a kernel is launched. What an autotuner tries goes to a trace of its own and is dropped,
+what a CUDA graph holds comes where it is replayed.
 """
 
 from __future__ import annotations
@@ -75,10 +75,10 @@ class PlanRecorder(Recorder):
         self.refused: Unspelled | None = None
         """The first thing that a plan does not hold; a file may have caught the exception."""
 
-    def try_config(self, *given: Any) -> Any:
+    def try_config(self, bench: Any, tuner: Any, args: Any, config: Any, meta: Any) -> Any:
         self.trying += 1
         try:
-            return super().try_config(*given)
+            return super().try_config(bench, tuner, args, config, meta)
         finally:
             self.trying -= 1
 
@@ -180,7 +180,9 @@ class NoteFunctions(TorchFunctionMode):
             recorder.muted -= 1
         fresh = {id(t) for t in tensors_in((args, kwargs))}
         if not all(id(t) in fresh for t in tensors_in(result)):
-            recorder.note(Step(name, tuple(args), kwargs, result, _statistics(name, args, kwargs), "drop" in name))
+            recorder.note(
+                Step(name, tuple(args), kwargs, result, _statistics(name, args, kwargs), "drop" in name)
+            )
         return result
 
 

@@ -1,7 +1,8 @@
 """One construction and one call of a candidate, noted and written as a plan's statements.
 
 Runs in a candidate's process, on fake tensors: with a GPU or without one, nothing is launched and no tensor
-takes memory. Where the process has called the candidate for real before, autotuners keep what they chose then.
+takes memory. Where the process has called the candidate for real before, autotuners keep what they chose
+then.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ def record(asked: Request) -> Written:
 
 
 def _held(module: nn.Module, asked: Request) -> dict[str, torch.Tensor]:
-    """The candidate's tensors that stand for the task's, by name or else by order, and how a plan spells them."""
+    """The candidate's tensors that stand for the task's, by name or else by order, as a plan spells them."""
     theirs, parameters = asked.state_of(module), asked.parameters_of(module)
     forms = {name: (tuple(t.shape), str(t.dtype)) for name, t in theirs.items()}
     by_name = {name: name for name, form in forms.items() if asked.state.get(name) == form}

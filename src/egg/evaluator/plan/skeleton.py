@@ -96,7 +96,9 @@ def _wanted(model: ast.ClassDef, bound: dict[str, list[ast.stmt]]) -> list[ast.s
         names = {
             n.id
             for statement in found
-            for n in _used(_reduced(statement, mentioned) if isinstance(statement, ast.ClassDef) else statement)
+            for n in _used(
+                _reduced(statement, mentioned) if isinstance(statement, ast.ClassDef) else statement
+            )
         }
         more = [n for name in sorted(names) for n in bound.get(name, []) if not any(n is f for f in found)]
         if not more:
@@ -139,6 +141,9 @@ def _reduced(node: ast.ClassDef, mentioned: set[str]) -> ast.ClassDef:
 
 def _without_docstrings(tree: ast.Module) -> ast.Module:
     for node in ast.walk(tree):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node) is not None:
+        if (
+            isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)
+            and ast.get_docstring(node) is not None
+        ):
             node.body = node.body[1:] or [ast.Pass()]
     return tree

@@ -48,11 +48,32 @@ def _whole() -> dict[Any, str]:
         function = getattr(functional, name)
         if callable(function) and is_function(f"torch.nn.functional.{name}") and not name.endswith("_"):
             found[function] = f"torch.nn.functional.{name}"
-    for name in (
-        "conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d lstm gru rnn_tanh rnn_relu "
-        "batch_norm group_norm layer_norm rms_norm dropout softmax log_softmax einsum"
-    ).split():
+    for name in [
+        "conv1d",
+        "conv2d",
+        "conv3d",
+        "conv_transpose1d",
+        "conv_transpose2d",
+        "conv_transpose3d",
+        "lstm",
+        "gru",
+        "rnn_tanh",
+        "rnn_relu",
+        "batch_norm",
+        "group_norm",
+        "layer_norm",
+        "rms_norm",
+        "dropout",
+        "softmax",
+        "log_softmax",
+        "einsum",
+    ]:
         found[getattr(torch, name)] = f"torch.{name}"
+    for module in ("fft", "linalg"):
+        space = getattr(torch, module)
+        for name in dir(space):
+            if is_function(f"torch.{module}.{name}") and callable(getattr(space, name)):
+                found[getattr(space, name)] = f"torch.{module}.{name}"
     for name in ("softmax", "log_softmax"):
         found[getattr(torch.Tensor, name)] = f"torch.{name}"
     return found
@@ -61,9 +82,14 @@ def _whole() -> dict[Any, str]:
 WHOLE: dict[Any, str] = _whole()
 
 
-def spelled_operator(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], word: Word, device: str) -> str:
+def spelled_operator(
+    func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], word: Word, device: str
+) -> str:
     """One operator as an expression; ``device`` is spelled where a tensor is made."""
     name = func.overloadpacket.__name__
+    if isinstance(kwargs.get("out"), torch.Tensor):
+        rest = {n: v for n, v in kwargs.items() if n != "out"}
+        return f"{word(kwargs['out'])}.copy_({spelled_operator(func, args, rest, word, device)})"
     special = SPECIAL.get(name)
     if special is not None:
         return special(args, kwargs, word)
@@ -72,7 +98,9 @@ def spelled_operator(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     if "device" in kwargs or _makes(func):
         options.append(f"device={device}")
     if any(isinstance(v, torch.Generator) for v in given.values()):
-        raise Unspelled("a random generator of the file's own", "draw from the default generator, as the task does")
+        raise Unspelled(
+            "a random generator of the file's own", "draw from the default generator, as the task does"
+        )
     public = f"torch.{name}"
     if is_function(public) and hasattr(torch, name):
         return f"{public}({', '.join([*map(word, args), *options])})"
@@ -96,12 +124,17 @@ def _makes(func: Any) -> bool:
 
 def _to_copy(args: Any, kwargs: Any, word: Word) -> str:
     options = [f"{n}={word(kwargs[n])}" for n in ("dtype", "memory_format") if kwargs.get(n) is not None]
-    return f"{word(args[0])}.to({', '.join([*options, 'copy=True'])})" if options else f"torch.clone({word(args[0])})"
+    return (
+        f"{word(args[0])}.to({', '.join([*options, 'copy=True'])})"
+        if options
+        else f"torch.clone({word(args[0])})"
+    )
 
 
 def _slice(args: Any, kwargs: Any, word: Word) -> str:
-    tensor, dim, start, end, step = (*args, *(0, None, None, 1)[len(args) - 1 :])
-    dim %= tensor.dim()
+    tensor: torch.Tensor = args[0]
+    given: list[Any] = [*args[1:], *(0, None, None, 1)[len(args) - 1 :]]
+    dim, start, end, step = given[0] % tensor.dim(), *given[1:]
     size = tensor.shape[dim]
     first, last, _ = slice(start, end, step).indices(size)
     part = f"{first}:{last}" + (f":{step}" if step != 1 else "")
@@ -115,7 +148,9 @@ def _index(args: Any, kwargs: Any, word: Word) -> str:
 def _index_put(args: Any, kwargs: Any, word: Word) -> str:
     indices = ", ".join(word(i) for i in args[1])
     if any(i is None for i in args[1]):
-        raise Unspelled("a write by an index behind a slice", "write by an index of every dimension, or in a kernel")
+        raise Unspelled(
+            "a write by an index behind a slice", "write by an index of every dimension, or in a kernel"
+        )
     more = f", {word(bool(args[3]))}" if len(args) > 3 else ""
     return f"{word(args[0])}.index_put_(({indices},), {word(args[2])}{more})"
 
@@ -150,6 +185,7 @@ def _unsupported(what: str, hint: str) -> Callable[[Any, Any, Word], str]:
 SPECIAL: dict[str, Callable[[Any, Any, Word], str]] = {
     "_to_copy": _to_copy,
     "_unsafe_view": _method("view"),
+    "_conj": _method("conj"),
     "slice": _slice,
     "index": _index,
     "index_put_": _index_put,

@@ -1,9 +1,10 @@
 """Which parameters of a kernel it may write through, read from its text.
 
-A parameter counts as written where its name can reach the address of a store or of an atomic operation, through
-assignments and calls of other kernels. What a load gives is a number and carries no address: text that makes a
-pointer of a number is refused by the verifier (:data:`ADDRESSES`). Names are followed without order and without
-branches, so a parameter may be listed that is never written; what cannot be followed is ``None``: all of them.
+A parameter counts as written where its name can reach the address of a store or of an atomic operation,
+through assignments and calls of other kernels. What a load gives is a number and carries no address: text
+that makes a pointer of a number is refused by the verifier (:data:`ADDRESSES`). Names are followed without
+order and without branches, so a parameter may be listed that is never written; what cannot be followed is
+``None``: all of them.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ import ast
 from collections.abc import Iterator
 
 WRITES = frozenset(
-    ("store", "atomic_add", "atomic_and", "atomic_cas", "atomic_max", "atomic_min", "atomic_or", "atomic_xchg",
-     "atomic_xor", "store_tensor_descriptor", "scatter")
+    ("store", "atomic_add", "atomic_and", "atomic_cas", "atomic_max", "atomic_min", "atomic_or",
+     "atomic_xchg", "atomic_xor", "store_tensor_descriptor", "scatter")
 )  # fmt: skip
 """Functions of the language, and methods of descriptors, that write to their first argument or receiver."""
 READS = frozenset(("load", "load_tensor_descriptor", "gather"))
@@ -74,7 +75,9 @@ class Stores:
             if stored is None:
                 return None
             named = parameters(self._functions[node.func.id])
-            if any(isinstance(a, ast.Starred) for a in node.args) or any(k.arg is None for k in node.keywords):
+            if any(isinstance(a, ast.Starred) for a in node.args) or any(
+                k.arg is None for k in node.keywords
+            ):
                 return None
             given = [*zip(named, node.args, strict=False), *((str(k.arg), k.value) for k in node.keywords)]
             return set().union(*(self._carried(v, reach) for n, v in given if n in stored))

@@ -1,8 +1,8 @@
 """The straight-line methods of a plan: a closed list of statements over names that were bound before.
 
-Each statement makes tensors by an allowed function or method, launches a kernel, or changes in place what was
-made in the same call. Memory is followed by name: what may lie in an input, a parameter or a buffer is written
-to only where it is a buffer that the task itself moves.
+Each statement makes tensors by an allowed function or method, launches a kernel, or changes in place what
+was made in the same call. Memory is followed by name: what may lie in an input, a parameter or a buffer is
+written to only where it is a buffer that the task itself moves.
 """
 
 from __future__ import annotations
@@ -47,7 +47,10 @@ class Straight:
             or method.decorator_list or method.returns or any(p.annotation for p in plain)
             or getattr(method, "type_params", None)
         ):  # fmt: skip
-            yield method.lineno, f"{method.name} must take {', '.join(wanted)} and have no decorators or defaults"
+            yield (
+                method.lineno,
+                f"{method.name} must take {', '.join(wanted)} and have no decorators or defaults",
+            )
         self.names = {name: frozenset((name,)) for name in self.given}
         self.taken = taken | {"self"}
         for node in method.body[:-1]:
@@ -91,7 +94,9 @@ class Straight:
         assert isinstance(subscript, ast.Subscript)
         name = subscript.value.id if isinstance(subscript.value, ast.Name) else ""
         if name not in self.kernels:
-            raise _Wrong(call, f"launches `{ast.unparse(subscript.value)[:60]}`, which is no kernel of the file")
+            raise _Wrong(
+                call, f"launches `{ast.unparse(subscript.value)[:60]}`, which is no kernel of the file"
+            )
         grid = subscript.slice
         if not isinstance(grid, ast.Tuple) or not all(_is_count(n) for n in grid.elts) or len(grid.elts) > 3:
             raise _Wrong(call, "a grid that is not a tuple of numbers")
@@ -111,7 +116,11 @@ class Straight:
         """Of a launch: a tensor, a number, a kernel, a type, a descriptor, or several."""
         if isinstance(node, ast.Name) and node.id in self.kernels:
             return NEW
-        if _path(node)[:2] == ["triton", "language"] and len(_path(node)) == 3 and not _path(node)[2].startswith("_"):
+        if (
+            _path(node)[:2] == ["triton", "language"]
+            and len(_path(node)) == 3
+            and not _path(node)[2].startswith("_")
+        ):
             return NEW
         if isinstance(node, ast.Tuple):
             return NEW.union(*map(self._argument, node.elts))
@@ -157,13 +166,16 @@ class Straight:
         """The arguments of a function: tensors, literals, and the device of a tensor."""
         found = NEW
         for value in call.args:
-            found |= self._value(value)
+            makes = _changes(_path(call.func)[-1]) if _path(call.func) else False
+            found |= self._made(value) if makes and isinstance(value, ast.Call) else self._value(value)
         for keyword in call.keywords:
             if keyword.arg in (None, "out", "generator"):
                 raise _Wrong(call, f"the argument {keyword.arg or '**'} is not among those of a plan")
             if keyword.arg == "device":
                 self._device(keyword.value)
-            elif keyword.arg == "inplace" and not (isinstance(keyword.value, ast.Constant) and not keyword.value.value):
+            elif keyword.arg == "inplace" and not (
+                isinstance(keyword.value, ast.Constant) and not keyword.value.value
+            ):
                 raise _Wrong(call, "a function is called to work in place")
             else:
                 found |= self._value(keyword.value)
@@ -208,7 +220,9 @@ class Straight:
             if isinstance(index, ast.Slice):
                 if not all(b is None or _is_number(b) for b in (index.lower, index.upper, index.step)):
                     raise _Wrong(node, "a slice that is not of numbers")
-            elif not _is_number(index) and not (isinstance(index, ast.Constant) and index.value in (None, ...)):
+            elif not _is_number(index) and not (
+                isinstance(index, ast.Constant) and index.value in (None, ...)
+            ):
                 self._operand(index)
         return roots
 

@@ -2,8 +2,9 @@
 
 A plan's module holds imports, what the task's own constructor needs (compared with the task, statement by
 statement), constants, kernels under ``@triton.jit``, the two functions of the frame, and ``ModelNew``: the
-frame's constructor and guard, and one straight-line method for each signature (:mod:`.straight`). Every name of the module is bound once. So between two calls there is nothing that could
-remember, and between a caller and the launches nothing that could tell callers apart.
+frame's constructor and guard, and one straight-line method for each signature (:mod:`.straight`). Every name
+of the module is bound once. So between two calls there is nothing that could remember, and between a caller
+and the launches nothing that could tell callers apart.
 """
 
 from __future__ import annotations
@@ -27,10 +28,14 @@ SOURCES = frozenset(
     ("torch", "triton", "math", "typing", "__future__", "collections", "functools", "numpy", "dataclasses")
 )
 """Packages a plan may import of; the static gate judges what of them."""
-BUILTINS = frozenset(("range", "min", "max", "abs", "float", "int", "bool", "len", "tuple", "print", "isinstance"))
+BUILTINS = frozenset(
+    ("range", "min", "max", "abs", "float", "int", "bool", "len", "tuple", "print", "isinstance")
+)
 """What a kernel may use of Python's own names."""
 CONSTANT_CALLS = frozenset(("constexpr",))
-MATH = frozenset(("sqrt", "log", "log2", "exp", "pi", "e", "inf", "pow", "ceil", "floor", "cos", "sin", "tanh"))
+MATH = frozenset(
+    ("sqrt", "log", "log2", "exp", "pi", "e", "inf", "pow", "ceil", "floor", "cos", "sin", "tanh")
+)
 NOT_IN_A_KERNEL = (
     ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda, ast.Global, ast.Nonlocal, ast.Import,
     ast.ImportFrom, ast.Try, ast.TryStar, ast.With, ast.AsyncWith, ast.Yield, ast.YieldFrom, ast.Await,
@@ -55,7 +60,9 @@ def findings(source: str, task_source: str, state: Iterable[str], moving: Iterab
         reader = _Reader(tree, made, frozenset(state), frozenset(moving))
         return Findings.of(iter(list(reader.read())))
     except (SyntaxError, ValueError) as error:
-        return Findings((Finding(getattr(error, "lineno", 0) or 0, REASON, f"not readable as Python: {error}"),))
+        return Findings(
+            (Finding(getattr(error, "lineno", 0) or 0, REASON, f"not readable as Python: {error}"),)
+        )
     except (RecursionError, MemoryError):
         return Findings((Finding(0, REASON, "nested too deeply to be read"),))
     except Unspelled as reason:
@@ -94,7 +101,9 @@ class _Reader:
                 yield from self._kernel(node)
             elif isinstance(node, ast.ClassDef) and node.name == "ModelNew":
                 if node is not body[-1] or task or frame:
-                    yield _at(node, "ModelNew must stand last, behind the task's own statements and the frame")
+                    yield _at(
+                        node, "ModelNew must stand last, behind the task's own statements and the frame"
+                    )
                 yield from self._model(node)
             else:
                 yield _at(node, f"a {type(node).__name__} at module level: `{_brief(node)}`")
@@ -121,7 +130,11 @@ class _Reader:
                 yield _at(node, f"imports {path}")
             if any(part.startswith("_") and part != "__future__" for part in path.split(".")):
                 yield _at(node, f"imports {path}")
-            self.imported[(alias.asname or path).split(".")[0] if isinstance(node, ast.Import) else (alias.asname or alias.name)] = path
+            self.imported[
+                (alias.asname or path).split(".")[0]
+                if isinstance(node, ast.Import)
+                else (alias.asname or alias.name)
+            ] = path
 
     def _constant(self, node: ast.Assign | ast.AnnAssign) -> Iterator[Finding]:
         targets = node.targets if isinstance(node, ast.Assign) else [node.target]
@@ -169,7 +182,11 @@ class _Reader:
         if node is None or (isinstance(node, ast.Constant) and isinstance(node.value, str | None)):
             return True
         parts = _dotted(node)
-        return bool(parts) and not any(p.startswith("_") for p in parts) and (len(parts) == 1 or self._is_path(node))
+        return (
+            bool(parts)
+            and not any(p.startswith("_") for p in parts)
+            and (len(parts) == 1 or self._is_path(node))
+        )
 
     def _kernel(self, node: ast.FunctionDef) -> Iterator[Finding]:
         """The outside of a kernel: what runs when the module is imported."""
@@ -179,7 +196,10 @@ class _Reader:
         given = node.args
         defaults = [*given.defaults, *(d for d in given.kw_defaults if d is not None)]
         if given.kwarg or given.vararg or not all(map(self._is_constant, defaults)):
-            yield _at(node, f"kernel {node.name} has a default that is no plain constant, or any number of arguments")
+            yield _at(
+                node,
+                f"kernel {node.name} has a default that is no plain constant, or any number of arguments",
+            )
         for argument in (*given.posonlyargs, *given.args, *given.kwonlyargs):
             if not self._is_annotation(argument.annotation):
                 yield _at(node, f"kernel {node.name}: an annotation that is not a name")
@@ -197,7 +217,11 @@ class _Reader:
                 yield _at(node, f"kernel {name}: a {type(node).__name__}")
             elif isinstance(node, ast.Name) and node.id not in known:
                 yield _at(node, f"kernel {name} uses {node.id}, which is no kernel, constant or argument")
-            elif isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load) and node.id in self._shared():
+            elif (
+                isinstance(node, ast.Name)
+                and not isinstance(node.ctx, ast.Load)
+                and node.id in self._shared()
+            ):
                 yield _at(node, f"kernel {name} gives {node.id} another meaning")
             elif isinstance(node, ast.Attribute) and (node.attr.startswith("_") or node.attr in ADDRESSES):
                 yield _at(node, f"kernel {name} uses .{node.attr}")
@@ -218,7 +242,10 @@ class _Reader:
             place = next(
                 (a for a, b in zip(node.body, wanted.body, strict=False) if ast.dump(a) != ast.dump(b)), node
             )
-            yield _at(place, f"ModelNew does not begin with the constructor and the guard of a plan: `{_brief(place)}`")
+            yield _at(
+                place,
+                f"ModelNew does not begin with the constructor and the guard of a plan: `{_brief(place)}`",
+            )
         if not signatures:
             yield _at(node, "forward names no signature")
         straight = Straight(self.made.parameters, self.state, self.moving, self.kernels, Stores(self.kernels))
@@ -236,7 +263,9 @@ class _Reader:
 def _forms(model: ast.ClassDef) -> Iterator[str]:
     """The literals that the guard compares with."""
     for forward in model.body:
-        for node in forward.body if isinstance(forward, ast.FunctionDef) and forward.name == "forward" else ():
+        for node in (
+            forward.body if isinstance(forward, ast.FunctionDef) and forward.name == "forward" else ()
+        ):
             match node:
                 case ast.If(
                     test=ast.Compare(left=ast.Name(id="form"), ops=[ast.Eq()], comparators=[literal])
@@ -273,7 +302,11 @@ def _root(node: ast.expr) -> str:
 
 
 def _is_text(node: ast.stmt) -> bool:
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+    return (
+        isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Constant)
+        and isinstance(node.value.value, str)
+    )
 
 
 def _at(node: ast.AST, what: str) -> Finding:

@@ -1,19 +1,19 @@
 """From noted steps to statements: what the answer and the state follow from, and nothing else.
 
-A tensor is named by where it lies: storage, shape, strides, offset and dtype. Two objects that lie alike are
-one name, and a view that nothing names is written as ``torch.as_strided`` of its storage's first tensor. Steps
-are kept from behind: those that make a tensor of the answer, those that write to memory that a kept step
-reads, and within ``forward`` those that write to the task's own state or draw random numbers. What the
-constructor or an earlier part of the call prepared is kept where the answer follows from it, so packed weights
-and tables are computed anew in every call; what nothing follows from (a warm-up, a lookup of what was
-remembered) is gone.
+A tensor is named by where it lies: storage, shape, strides, offset and dtype. Two objects that lie alike
+are one name, and a view that nothing names is written as ``torch.as_strided`` of its storage's first tensor.
+Steps are kept from behind: those that make a tensor of the answer, those that write to memory that a kept
+step reads, and within ``forward`` those that write to the task's own state or draw random numbers. What the
+constructor or an earlier part of the call prepared is kept where the answer follows from it, so packed
+weights and tables are computed anew in every call; what nothing follows from (a warm-up, a lookup of what
+was remembered) is gone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import torch
 from triton import language
@@ -122,7 +122,9 @@ class _Writer:
             if place not in self.first and not _is_real(tensor):
                 base = self.base.get(_storage(tensor))
                 if base is None:
-                    raise Unspelled("a tensor comes from nowhere that was seen", "make it of the inputs and weights")
+                    raise Unspelled(
+                        "a tensor comes from nowhere that was seen", "make it of the inputs and weights"
+                    )
                 need(base)
 
         for tensor in tensors_in(self.noted.result):
@@ -143,9 +145,7 @@ class _Writer:
             return True
         if writes & (storages if during else storages - self.state):
             return True
-        return any(
-            self.first[place] == number for place in map(place_of, step.outputs) if place in places
-        )
+        return any(self.first[place] == number for place in map(place_of, step.outputs) if place in places)
 
     # statements
 
@@ -155,7 +155,11 @@ class _Writer:
             self.lines.append(self._launch(step))
             return True
         outputs = step.outputs
-        if step.writes and outputs and all(place_of(t) in self.names or place_of(t) in self.given for t in outputs):
+        if (
+            step.writes
+            and outputs
+            and all(place_of(t) in self.names or place_of(t) in self.given for t in outputs)
+        ):
             self.lines.append(self._expression(step))
             return True
         if outputs and all(place_of(t) in self.names or place_of(t) in self.given for t in outputs):
@@ -170,10 +174,14 @@ class _Writer:
                 targets.append(self._new_name())
             else:
                 known = self.names.get(place_of(leaf))
-                targets.append(self._new_name() if known else self.names.setdefault(place_of(leaf), self._new_name()))
+                targets.append(
+                    self._new_name() if known else self.names.setdefault(place_of(leaf), self._new_name())
+                )
         several = isinstance(step.result, list | tuple)
-        self.lines.append(f"{', '.join(targets)}{',' if several and len(targets) == 1 else ''} = {expression}")
-        self.allocations += expression.startswith("torch.empty")
+        self.lines.append(
+            f"{', '.join(targets)}{',' if several and len(targets) == 1 else ''} = {expression}"
+        )
+        self.allocations += "empty" in expression.partition("(")[0]
         return True
 
     def _new_name(self) -> str:
@@ -184,8 +192,8 @@ class _Writer:
 
     def _expression(self, step: Step) -> str:
         if isinstance(step.what, str):
-            given = [self._word(v) for v in step.args]
-            return f"{step.what}({', '.join([*given, *(f'{n}={self._word(v)}' for n, v in step.kwargs.items())])})"
+            given = [*map(self._word, step.args), *(f"{n}={self._word(v)}" for n, v in step.kwargs.items())]
+            return f"{step.what}({', '.join(given)})"
         if step.values is not None:
             return self._constant(step)
         return spelled_operator(step.what, step.args, step.kwargs, self._word, self.device)
@@ -212,7 +220,9 @@ class _Writer:
         base = self.base[_storage(tensor)]
         own = _storage(tensor) not in self.kept
         if base.dtype != tensor.dtype or not (own or int(base.storage_offset()) == 0):
-            raise Unspelled("a view that cannot be told from its tensor", "use view, narrow, transpose and the like")
+            raise Unspelled(
+                "a view that cannot be told from its tensor", "use view, narrow, transpose and the like"
+            )
         if place_of(base) == place:
             raise Unspelled("a tensor comes from nowhere that was seen", "make it of the inputs and weights")
         spelled = f"torch.as_strided({self._name(base)}, {list(tensor.shape)}, {list(tensor.stride())}, "
@@ -225,18 +235,23 @@ class _Writer:
             raise Unspelled("a large table of numbers is made by the host", "compute it by tensor operations")
         kind, numbers = self._word(tensor.dtype), self._word(tensor.tolist())
         self.names[place] = self._new_name()
-        self.lines.append(f"{self.names[place]} = torch.tensor({numbers}, dtype={kind}, device={self.device})")
+        self.lines.append(
+            f"{self.names[place]} = torch.tensor({numbers}, dtype={kind}, device={self.device})"
+        )
         return self.names[place]
 
     def _launch(self, step: Step) -> str:
         fn: JITFunction = step.what
         self.kernels.append(fn.__name__)
         given = [self._argument(v) for v in step.args]
-        given += [f"{n}={self._argument(v)}" for n, v in step.kwargs.items() if v is not None and n not in QUIET]
+        given += [
+            f"{n}={self._argument(v)}" for n, v in step.kwargs.items() if v is not None and n not in QUIET
+        ]
         grid = ", ".join(str(int(n)) for n in step.grid)
         return f"{fn.__name__}[({grid},)]({', '.join(given)})"
 
-    def _argument(self, value: Any) -> str:
+    def _argument(self, given: Any) -> str:
+        value: Any = given
         if isinstance(value, constexpr):
             value = value.value
         if isinstance(value, JITFunction):
@@ -247,9 +262,12 @@ class _Writer:
         if type(value) is int and value >= FIRST_ADDRESS and value < FIRST_ADDRESS << 1:
             raise Unspelled("the address of a tensor is handed over as a number", "hand the tensor over")
         if type(value).__name__ == "TensorDescriptor":
+            value = cast(Any, value)
             padding = getattr(value, "padding", "zero")
             more = f", padding={padding!r}" if padding != "zero" else ""
-            shape, stride, block = (list(map(int, v)) for v in (value.shape, value.strides, value.block_shape))
+            shape, stride, block = (
+                list(map(int, v)) for v in (value.shape, value.strides, value.block_shape)
+            )
             return f"TensorDescriptor({self._name(value.base)}, {shape}, {stride}, {block}{more})"
         if isinstance(value, list | tuple):
             return f"({''.join(f'{self._argument(v)}, ' for v in value)})"

@@ -38,5 +38,12 @@ def planned(make: Callable[[], nn.Module], asked: protocol.Plan) -> protocol.Pla
     except CompileFailed as reason:
         return protocol.Planned(unsupported=str(reason), hint=FITS)
     return protocol.Planned(
-        "", "", found.statements, found.result, found.kernels, found.launches, found.operators, found.allocations
+        "",
+        "",
+        found.statements,
+        found.result,
+        found.kernels,
+        found.launches,
+        found.operators,
+        found.allocations,
     )

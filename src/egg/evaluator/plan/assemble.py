@@ -120,9 +120,7 @@ def model_text(made: Skeleton, signatures: Sequence[Signature]) -> str:
             f"        if form == {signature.form}:",
             f"            return self.recorded_{number}({given})",
         ]
-    lines.append(
-        '        raise ValueError(f"no such call was recorded, use the original module: {form}")'
-    )
+    lines.append('        raise ValueError(f"no such call was recorded, use the original module: {form}")')
     return "\n".join(lines)
 
 

@@ -327,6 +327,8 @@ class RecordedPlan:
     """Operators and functions of the library, views among them."""
     buffers: int
     """Tensors that it allocates."""
+    alike: bool = True
+    """Whether all calls take the same steps, with other numbers."""
     file: str = ""
     """Where it was written; empty where it was not."""
 

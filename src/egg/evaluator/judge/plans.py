@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -88,8 +89,14 @@ def recorded(request: PlanRequest, recorder: Recorder) -> PlanAnswer:
         RecordedPlan(
             plan.hash, plan.sha256, source, tuple(call.words for call in calls), kernels,
             own.launches, own.operators, own.allocations,
+            len({_steps(call.noted) for call in calls}) == 1,
         )
     )  # fmt: skip
+
+
+def _steps(noted: protocol.Planned) -> tuple[str, ...]:
+    """The statements without their numbers."""
+    return tuple(re.sub(r"(?<![\w.])-?\d[\w.+-]*", "0", line) for line in noted.statements)
 
 
 def _at_other_sizes(request: PlanRequest, recorder: Recorder, own: _Call) -> list[_Call]:

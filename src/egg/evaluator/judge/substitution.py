@@ -15,6 +15,7 @@ from egg.core.policy import Host
 from egg.core.source import Candidate
 from egg.evaluator.judge.question import PlanRequest, Question
 
+OTHER_STEPS = "the plan takes other steps at the task's own size than at the size that is interpreted: read domain.own_size"
 OnGate = Callable[[Gate], None]
 
 
@@ -42,6 +43,7 @@ def in_place_of_the_author(oracle: Asked, question: Question, on_gate: OnGate, t
         found,
         **question.identity,
         gates=(record, *found.gates),
+        warnings=(*found.warnings, *([] if answer.plan.alike else [OTHER_STEPS])),
         seconds=round(found.seconds + answer.seconds, 3),
         recorded=answer.plan,
     )

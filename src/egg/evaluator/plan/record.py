@@ -1,8 +1,7 @@
 """One construction and one call of a candidate, noted and written as a plan's statements.
 
 Runs in a candidate's process, on fake tensors: with a GPU or without one, nothing is launched and no tensor
-takes memory. Where the process has called the candidate for real before, autotuners keep what they chose
-then.
+takes memory. An autotuner takes the first configuration that fits.
 """
 
 from __future__ import annotations

@@ -51,6 +51,8 @@ class Straight:
                 method.lineno,
                 f"{method.name} must take {', '.join(wanted)} and have no decorators or defaults",
             )
+        if shared := set(self.given) & taken:
+            yield method.lineno, f"{method.name} takes {sorted(shared)[0]}, which the module binds too"
         self.names = {name: frozenset((name,)) for name in self.given}
         self.taken = taken | {"self"}
         for node in method.body[:-1]:

@@ -22,7 +22,7 @@ from typing import Any
 
 from egg.core.errors import EggError
 from egg.core.evaluation import Accepted
-from egg.core.policy import Level, LibraryCalls, Policy, Precision
+from egg.core.policy import Host, Level, LibraryCalls, Policy, Precision
 from egg.core.source import Candidate, Task
 from egg.evaluator.judge.oracle import Oracle
 from egg.evaluator.judge.pool import devices
@@ -45,9 +45,10 @@ class Attack:
     def digest(self) -> str:
         return hashlib.sha256(self.kernel.read_bytes()).hexdigest()[:16]
 
-    def question(self, level: Level) -> Question:
+    def question(self, level: Level, host: Host) -> Question:
         kernel = Candidate(Candidate.from_file(self.kernel).source, self.name)
-        return Question(Task.from_file(self.task), kernel, Policy(Precision.MATCH, self.library_calls, level))
+        policy = Policy(Precision.MATCH, self.library_calls, level, host)
+        return Question(Task.from_file(self.task), kernel, policy)
 
 
 def attacks(folder: Path, only: list[str] | None) -> Iterator[Attack]:
@@ -59,12 +60,20 @@ def attacks(folder: Path, only: list[str] | None) -> Iterator[Attack]:
             )
 
 
-def judged(oracle: Oracle, attack: Attack, level: Level) -> dict[str, Any]:
+def judged(oracle: Oracle, attack: Attack, level: Level, host: Host) -> dict[str, Any]:
     started = time.monotonic()
-    row: dict[str, Any] = {"name": attack.name, "level": level.value, "claim": attack.claim}
+    row: dict[str, Any] = {
+        "name": attack.name,
+        "level": level.value,
+        "host": host.value,
+        "claim": attack.claim,
+    }
     row["digest"] = attack.digest
     try:
-        verdict = oracle.judge(attack.question(level)).verdict
+        evaluation = oracle.judge(attack.question(level, host))
+        verdict = evaluation.verdict
+        if evaluation.recorded is not None:
+            row["plan"] = evaluation.recorded.source
     except EggError as error:
         row |= {"got": "error", "reason": type(error).__name__, "evidence": str(error)[:400]}
     else:
@@ -79,14 +88,14 @@ def judged(oracle: Oracle, attack: Attack, level: Level) -> dict[str, Any]:
 def main() -> int:
     options = arguments()
     rows = _read(options.out)
-    known = {(row["name"], row["level"], row["digest"]) for row in rows}
+    known = {(row["name"], row["level"], row.get("host", "author"), row["digest"]) for row in rows}
     oracle = Oracle(devices(options.device)[0])
     accepted: list[str] = []
     try:
         for attack in attacks(options.folder, options.only):
-            if (attack.name, options.level.value, attack.digest) in known:
+            if (attack.name, options.level.value, options.host.value, attack.digest) in known:
                 continue
-            row = judged(oracle, attack, options.level)
+            row = judged(oracle, attack, options.level, options.host)
             print(_line(row), flush=True)
             accepted += [row["name"]] if row["got"] == "accepted" else []
             if options.out:
@@ -107,6 +116,13 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("folder", type=Path)
     parser.add_argument("--level", type=Level, default=Level.FULL, choices=list(Level))
+    parser.add_argument(
+        "--host",
+        type=Host,
+        default=Host.AUTHOR,
+        choices=list(Host),
+        help="recorded: plans are judged, and kept with the verdicts",
+    )
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N")
     parser.add_argument("--out", type=Path, help="JSON lines, one verdict each")
     parser.add_argument("--only", action="append", help="part of a kernel's name; may be repeated")

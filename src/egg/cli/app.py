@@ -33,6 +33,7 @@ class Commands(LazyGroup):
         Entry("bench", "egg.cli.bench", OPTIMIZE, "Run a suite of tasks and score it; compare benches."),
         Entry("eval", "egg.cli.judge_commands", JUDGE, "Judge one kernel."),
         Entry("eval-batch", "egg.cli.judge_commands", JUDGE, "Judge many kernels, resumably."),
+        Entry("record", "egg.cli.judge_commands", JUDGE, "Record a kernel's call as a plan file."),
         Entry("audit", "egg.cli.judge_commands", JUDGE, "Check whether trivial answers pass a task."),
         Entry("profile", "egg.cli.profiling", JUDGE, "Show what limits a program or a kernel."),
         Entry("doctor", "egg.cli.judge_commands", JUDGE, "Check whether this machine can judge kernels."),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -23,9 +24,12 @@ from egg.cli.options import (
     SeatsOption,
     TaskArgument,
 )
+from egg.cli.plans import plan_view, write_plan
 from egg.cli.progress import busy, gate_shown, tell
 from egg.cli.render import audit_view, clean, console, evaluation_view, findings_view
-from egg.core.policy import Level, LibraryCalls, Policy, Precision
+from egg.core.codec import to_json
+from egg.core.errors import UsageError
+from egg.core.policy import Host, Level, LibraryCalls, Policy, Precision
 from egg.core.source import Candidate
 
 PANEL = "Judge kernels"
@@ -35,7 +39,13 @@ def register(app: typer.Typer) -> None:
     add_commands(
         app,
         PANEL,
-        {"eval": eval_command, "eval-batch": eval_batch, "audit": audit_command, "doctor": doctor_command},
+        {
+            "eval": eval_command,
+            "eval-batch": eval_batch,
+            "record": record_command,
+            "audit": audit_command,
+            "doctor": doctor_command,
+        },
     )
 
 
@@ -49,13 +59,24 @@ def eval_command(
     target: Annotated[
         str | None, typer.Option(help="Without a GPU: the one to compile for, by name or as sm_90.")
     ] = None,
+    host: Annotated[
+        Host, typer.Option(help="Whose host code is judged: the author's, or a plan recorded of it.")
+    ] = Host.AUTHOR,
+    plan: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="With --host recorded: where the plan is written [KERNEL.plan.py]."
+        ),
+    ] = None,
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
     """Judge one kernel. Exit 0 accepted, 1 rejected, 2 usage, 3 machine unable."""
     with error_boundary(debug=debug, as_json=as_json):
+        if plan is not None and host is not Host.RECORDED:
+            raise UsageError("--plan has no effect: no plan is recorded", "add --host recorded")
         judged_task, candidate = read_task(task), Candidate.from_file(kernel)
-        policy = Policy(precision=precision, library_calls=library_calls, level=level)
+        policy = Policy(precision=precision, library_calls=library_calls, level=level, host=host)
         check_device(device)
         check_target(target)
         with gate_shown() as on_gate:
@@ -63,6 +84,9 @@ def eval_command(
                 judged_task, candidate, policy, device=device, target=target, on_gate=on_gate,
                 on_printed=_note_printed,
             )  # fmt: skip
+        if evaluation.recorded is not None:
+            written = write_plan(plan or kernel.with_suffix(".plan.py"), evaluation.recorded)
+            evaluation = replace(evaluation, recorded=written)
         _show(evaluation.to_json() if as_json else None, evaluation_view(evaluation))
         raise typer.Exit(0 if evaluation.accepted else 1)
 
@@ -86,6 +110,35 @@ def eval_batch(
         else:
             print(", ".join(f"{count} {ended}" for ended, count in counts.items() if count), "->", out)
         raise typer.Exit(exit_code(counts))
+
+
+def record_command(
+    task: TaskArgument,
+    kernel: Annotated[Path, typer.Argument(metavar="KERNEL", help="A kernel file that defines ModelNew.")],
+    out: Annotated[Path, typer.Option("--out", metavar="PLAN", help="The plan file to write.")],
+    precision: PrecisionOption = Precision.MATCH,
+    device: DeviceOption = "auto",
+    target: Annotated[
+        str | None, typer.Option(help="Without a GPU: the one to record for, by name or as sm_90.")
+    ] = None,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Record a kernel's call as a plan file. Exit 0 written, 1 not recordable, 2 usage, 3 machine unable."""
+    with error_boundary(debug=debug, as_json=as_json):
+        recorded_task, candidate = read_task(task), Candidate.from_file(kernel)
+        check_device(device)
+        check_target(target)
+        with busy("recording"):
+            answer = judging.recorded(
+                recorded_task, candidate, precision, device=device, target=target, on_printed=_note_printed
+            )
+        if answer.plan is not None:
+            answer = replace(answer, plan=write_plan(out, answer.plan))
+        data = {"schema": "egg.plan/1", "task_sha256": recorded_task.sha256,
+                "candidate_sha256": candidate.sha256, **to_json(answer)}  # fmt: skip
+        _show(data if as_json else None, plan_view(answer))
+        raise typer.Exit(0 if answer.plan is not None else 1)
 
 
 def audit_command(

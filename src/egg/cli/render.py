@@ -28,6 +28,8 @@ from egg.core.evaluation import (
     Interval,
     Measured,
     Provenance,
+    RecordedPlan,
+    Refusal,
     Rejected,
     Verified,
 )
@@ -55,7 +57,7 @@ def evaluation_view(evaluation: Evaluation) -> RenderableType:
     verdict = evaluation.verdict
     parts: list[RenderableType] = [_headline(evaluation)]
     if isinstance(verdict, Rejected):
-        parts += [_refusal(verdict)]
+        parts += [refusal_view(verdict.refusal)]
     else:
         parts += [
             _GAP,
@@ -143,8 +145,7 @@ def _claim(measured: Measured) -> str:
     return f"not faster than eager ({_speedup(eager.speedup)})"
 
 
-def _refusal(rejected: Rejected) -> RenderableType:
-    refusal = rejected.refusal
+def refusal_view(refusal: Refusal) -> RenderableType:
     rows = [
         ("gate", Text(f"{refusal.gate.value} ({clean(refusal.reason)})", style="red")),
         ("evidence", clean(refusal.evidence)),
@@ -291,6 +292,11 @@ def _other_rule(verdict: Accepted | Rejected, records: Sequence[GateRecord]) -> 
     return f"breaks the rule of gate {rule.value}" if rule is not found_by.gate else ""
 
 
+def _plan(plan: RecordedPlan) -> str:
+    where = f", written to {clean(plan.file)}" if plan.file else ""
+    return f"recorded plan {plan.hash}: {plan.launches} launches, {plan.operators} operators{where}"
+
+
 def _terms(evaluation: Evaluation) -> RenderableType:
     policy, machine = evaluation.policy, evaluation.machine
     where = " · ".join(
@@ -315,6 +321,7 @@ def _terms(evaluation: Evaluation) -> RenderableType:
             ("machine", clean(where)),
             ("candidate confined by", clean(", ".join(machine.sandbox)) or "(it was not run)"),
             ("hashes", f"task {evaluation.task_hash}, candidate {evaluation.candidate_hash}"),
+            *([("judged in its place", _plan(evaluation.recorded))] if evaluation.recorded else []),
         ],
         style="dim",
     )

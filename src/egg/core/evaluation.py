@@ -24,6 +24,8 @@ READABLE = ("egg.evaluation/1", SCHEMA)
 class Gate(StrEnum):
     """The gates in the order a candidate meets them; the first refusal ends the evaluation."""
 
+    PLAN = "plan"
+    """Where a plan is recorded of the file and judged in its place."""
     STATIC = "static"
     BUILD = "build"
     PROVENANCE = "provenance"
@@ -310,6 +312,41 @@ NOT_WAITED = Waited()
 
 
 @dataclass(frozen=True)
+class RecordedPlan:
+    """The file that was judged in place of the author's: one call of it as straight-line data."""
+
+    hash: str
+    sha256: str
+    source: str
+    signatures: tuple[str, ...]
+    """The calls that it holds, the task's own first."""
+    kernels: tuple[str, ...]
+    launches: int
+    """Of the task's own call; so are the next two."""
+    operators: int
+    """Operators and functions of the library, views among them."""
+    buffers: int
+    """Tensors that it allocates."""
+    alike: bool = True
+    """Whether all calls take the same steps, with other numbers."""
+    file: str = ""
+    """Where it was written; empty where it was not."""
+
+
+@dataclass(frozen=True)
+class PlanAnswer:
+    """A plan, or why there is none."""
+
+    plan: RecordedPlan | None
+    refusal: Refusal | None = None
+    seconds: float = 0.0
+
+    def __post_init__(self) -> None:
+        if (self.plan is None) == (self.refusal is None):
+            raise ValueError("there is a plan, or the reason why there is none")
+
+
+@dataclass(frozen=True)
 class Evaluation:
     """The judge's answer: everything needed to believe it, or to repeat it."""
 
@@ -334,6 +371,8 @@ class Evaluation:
     """The task's whole hash, and the kernel's below: what the verdict is on. Empty in a record of an earlier
     version, which is a verdict on no file but the one it lies beside."""
     candidate_sha256: str = ""
+    recorded: RecordedPlan | None = None
+    """Under the policy ``host = recorded``: the plan, which is what every gate but ``plan`` judged."""
     schema: str = SCHEMA
 
     def __post_init__(self) -> None:

@@ -36,6 +36,15 @@ class Level(StrEnum):
     AUDIT = "audit"
 
 
+class Host(StrEnum):
+    """Whose host code is judged: what calls the kernels."""
+
+    AUTHOR = "author"
+    """The file's own."""
+    RECORDED = "recorded"
+    """A plan, recorded of the file's own at the task's call signature: straight-line data, no code."""
+
+
 @dataclass(frozen=True)
 class Policy:
     """The terms of an evaluation, recorded in every result."""
@@ -43,3 +52,4 @@ class Policy:
     precision: Precision = Precision.MATCH
     library_calls: LibraryCalls = LibraryCalls.ALLOW
     level: Level = Level.FULL
+    host: Host = Host.AUTHOR

@@ -11,15 +11,17 @@ import math
 import secrets
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from egg.core.errors import TaskError
 from egg.core.evaluation import RefusalFacts
+from egg.core.policy import Precision
 from egg.core.resources import KernelResources
 from egg.evaluator.process.handle import Fault, WorkerHandle
-from egg.evaluator.task.program import form_of, map_tensors
+from egg.evaluator.task.program import Program, form_of, map_tensors
 from egg.evaluator.transport import exchange, protocol
 from egg.evaluator.transport.slots import Slot
 from egg.evaluator.trial.levels import Probes
@@ -105,7 +107,9 @@ def asked(trial: Trial, worker: WorkerHandle, question: protocol.Capture) -> pro
 def capture_request(trial: Trial) -> protocol.Capture:
     """What is followed at the task's own size."""
     assert trial.offline is not None
-    structure, specs = _full_size_inputs(trial)
+    inputs = forms_of_inputs(trial.offline.full, trial.policy.precision)
+    structure, tensors = exchange.pack(inputs)
+    specs = specs_of(tensors)
     every = trial.settings.domain is Probes.ALL and "autotune" in trial.candidate.source
     return protocol.Capture(structure, specs, trial.offline.compiler_target(), every=every)
 
@@ -269,20 +273,16 @@ def described(trial: Trial) -> tuple[KernelResources, ...]:
         return ()
 
 
-def _full_size_inputs(trial: Trial) -> tuple[str, tuple[protocol.InputForm, ...]]:
-    """The task's inputs at full size as forms only: made on fake tensors, in no memory.
+def forms_of_inputs(program: Program, precision: Precision) -> list[Any]:
+    """The task's inputs as forms only: made on fake tensors, in no memory.
 
     A task that looks at what it has made (``lengths.max().item()``) is made for once with values.
     """
-    assert trial.offline is not None
-    program = trial.offline.full
     try:
         with FakeTensorMode(allow_non_fake_inputs=True):
-            inputs = program.inputs(0, torch.device("cpu"), trial.policy.precision)
+            return program.inputs(0, torch.device("cpu"), precision)
     except TaskError:
-        inputs = map_tensors(program.inputs(0, torch.device("cpu"), trial.policy.precision), form_of)
-    structure, tensors = exchange.pack(inputs)
-    return structure, specs_of(tensors)
+        return map_tensors(program.inputs(0, torch.device("cpu"), precision), form_of)
 
 
 def specs_of(tensors: Sequence[torch.Tensor]) -> tuple[protocol.InputForm, ...]:

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from egg.core.errors import MachineError
-from egg.core.evaluation import Accepted, Evaluation, Gate
+from egg.core.evaluation import Accepted, Evaluation, Gate, PlanAnswer
 from egg.core.recording import Recording
+from egg.core.source import Candidate
 from egg.evaluator.judge.question import Question
 
 NEEDED = (Gate.STATIC, Gate.BUILD, Gate.PROVENANCE, Gate.CORRECTNESS, Gate.STATE)
@@ -91,6 +92,16 @@ def check_recording(recording: Recording) -> None:
         raise _unbelievable("a name in it is no text")
     if not all(isinstance(number, int | float) and 0 <= number < 1e9 for number in numbers):
         raise _unbelievable("a number in it is none")
+
+
+def check_plan(answer: PlanAnswer) -> None:
+    """Raises where a plan's names are not those of its text."""
+    plan = answer.plan
+    if plan is None:
+        return
+    file = Candidate(plan.source)
+    if (plan.hash, plan.sha256) != (file.hash, file.sha256):
+        raise _unbelievable("the plan's text is not the one that it names")
 
 
 def unreadable(error: Exception) -> MachineError:

@@ -12,7 +12,7 @@ from typing import Protocol
 
 import torch
 
-from egg.core.errors import UsageError
+from egg.core.errors import MachineError, UsageError
 from egg.core.evaluation import Compiled, Gate, Measured
 from egg.core.policy import Precision
 from egg.core.recording import Recording
@@ -40,8 +40,9 @@ from egg.evaluator.gates import (
     state,
     timing,
 )
+from egg.evaluator.judge import plans
 from egg.evaluator.judge.needs import bytes_needed
-from egg.evaluator.judge.question import Question, RecordRequest
+from egg.evaluator.judge.question import PlanRequest, Question, RecordRequest
 from egg.evaluator.judge.recordings import recording_of
 from egg.evaluator.judge.reduction import other_sizes, reduced
 from egg.evaluator.process.handle import ForkServer, forkserver_for
@@ -110,6 +111,10 @@ class Backend(Protocol):
     def performance(self, trial: Trial) -> Measured | Compiled: ...
     def record(self, request: RecordRequest) -> Recording:
         """What torch.compile generates for a task here, or why nothing can be recorded."""
+        ...
+
+    def recorder(self, request: PlanRequest) -> plans.Recorder:
+        """Where the host code of a candidate is recorded, and for which GPU."""
         ...
 
     def rest(self) -> None:
@@ -196,6 +201,15 @@ class GpuBackend:
     def record(self, request: RecordRequest) -> Recording:
         opponents = self._opponents_for(request.task, request.precision)
         return recording_of(opponents, self.gpu_name, self._sharing.alone)
+
+    def recorder(self, request: PlanRequest) -> plans.Recorder:
+        target = find(self.gpu_name)
+        if target is None:
+            raise MachineError(
+                f"{self.gpu_name} is not in the table of GPUs, so no plan can be recorded for it",
+                "judge the file itself (--host author)",
+            )
+        return plans.Recorder(self.forkserver, target)
 
     def _opponents_for(self, task: Task, precision: Precision) -> Opponents:
         kept = self._opponents
@@ -343,6 +357,9 @@ class CpuBackend:
 
     def record(self, request: RecordRequest) -> Recording:
         return Recording(None, ON_CPU)
+
+    def recorder(self, request: PlanRequest) -> plans.Recorder:
+        return plans.Recorder(self._compilers, resolve(request.target or DEFAULT_TARGET))
 
     def rest(self) -> None:
         pass

@@ -23,6 +23,7 @@ from egg.core.evaluation import (
     Gate,
     GateRecord,
     Machine,
+    PlanAnswer,
     Provenance,
     Refusal,
     RefusalFacts,
@@ -33,9 +34,10 @@ from egg.core.recording import Recording
 from egg.core.source import Candidate
 from egg.evaluator import static
 from egg.evaluator.gates.hints import hint_for
+from egg.evaluator.judge import plans
 from egg.evaluator.judge.backends import ForkServers, backend_on
 from egg.evaluator.judge.intact import Snapshot
-from egg.evaluator.judge.question import Question, RecordRequest
+from egg.evaluator.judge.question import PlanRequest, Question, RecordRequest
 from egg.evaluator.process.handle import Fault
 from egg.evaluator.process.machine import driver_version
 from egg.evaluator.process.sharing import OnWait, Wait, place_on
@@ -119,6 +121,21 @@ class Judge:
             self._sharing.together()
             try:
                 found = self._backend.record(request)
+            finally:
+                try:
+                    self._backend.rest()
+                finally:
+                    self._sharing.leave()
+        self._intact.check(request.task)
+        return replace(found, seconds=self._now() - started)
+
+    def plan(self, request: PlanRequest) -> PlanAnswer:
+        """A plan of the candidate's calls, verified; or why there is none. Nothing else is judged."""
+        started = self._now()
+        with self._considerate():
+            self._sharing.together()
+            try:
+                found = plans.recorded(request, self._backend.recorder(request))
             finally:
                 try:
                     self._backend.rest()

@@ -31,15 +31,17 @@ import egg
 from egg.core.codec import from_json, to_json
 from egg.core.error_json import error_from, error_to
 from egg.core.errors import EggError, MachineError, TaskError, UsageError
-from egg.core.evaluation import Evaluation, Gate
+from egg.core.evaluation import Evaluation, Gate, PlanAnswer
+from egg.core.policy import Host
 from egg.core.recording import Recording
 from egg.core.source import Task
 from egg.evaluator.judge import interpreted
-from egg.evaluator.judge.answers import check_answer, check_recording, unconfirmed, unreadable
+from egg.evaluator.judge.answers import check_answer, check_plan, check_recording, unconfirmed, unreadable
 from egg.evaluator.judge.beside import Beside
 from egg.evaluator.judge.confinement import LOCKS_VARIABLE, confined, on_gpu
 from egg.evaluator.judge.printed import Printed
-from egg.evaluator.judge.question import Question, RecordRequest
+from egg.evaluator.judge.question import PlanRequest, Question, RecordRequest
+from egg.evaluator.judge.substitution import in_place_of_the_author
 from egg.evaluator.process.handle import ENVIRONMENT
 from egg.evaluator.process.lasting import lasting
 from egg.evaluator.process.subreaper import keep
@@ -86,6 +88,8 @@ class Oracle:
         timeout: float = ANSWER_SECONDS,
     ) -> Evaluation:
         """Ask, and wait for the answer; raises what the oracle could not do as an :class:`EggError`."""
+        if question.policy.host is Host.RECORDED:
+            return in_place_of_the_author(self, question, on_gate, timeout)
         if not (on_gpu(self.device) and interpreted.is_wanted(question)):
             return self._asked(question, on_gate, timeout)
         if self._beside is None:
@@ -114,6 +118,14 @@ class Oracle:
         with self._ended_if_unbelievable():
             found = from_json(Recording, answer["recording"])
             check_recording(found)
+        return found
+
+    def plan(self, request: PlanRequest, timeout: float = ANSWER_SECONDS) -> PlanAnswer:
+        """A recorded plan of a candidate, or why there is none."""
+        answer = self._exchanged({"plan": to_json(request)}, request.task, lambda _: None, timeout)
+        with self._ended_if_unbelievable():
+            found = from_json(PlanAnswer, answer["plan"])
+            check_plan(found)
         return found
 
     @contextlib.contextmanager
@@ -378,6 +390,8 @@ def serve(channel: Channel, device_name: str, folder: str, uid: int | None) -> N
 def _answered(judge: Judge, message: dict[str, Any]) -> dict[str, Any]:
     if "record" in message:
         return {"recording": to_json(judge.record(from_json(RecordRequest, message["record"])))}
+    if "plan" in message:
+        return {"plan": to_json(judge.plan(from_json(PlanRequest, message["plan"])))}
     return {"evaluation": judge.judge(from_json(Question, message["question"])).to_json()}
 
 

@@ -66,6 +66,17 @@ class RecordRequest:
     precision: Precision = Precision.MATCH
 
 
+@dataclass(frozen=True)
+class PlanRequest:
+    """Asks for a recorded plan of a candidate; nothing is judged but the plan's form."""
+
+    task: Task
+    candidate: Candidate
+    precision: Precision = Precision.MATCH
+    target: str | None = None
+    """The GPU to record for on a machine without one."""
+
+
 def read_question(data: Mapping[str, Any]) -> Question:
     """A question from JSON, also as older versions wrote it."""
     return from_json(Question, {FORMER_KEYS.get(key, key): value for key, value in data.items()})

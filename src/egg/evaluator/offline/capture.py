@@ -115,7 +115,7 @@ def capture(
     recorder.every, recorder.every_until = every_s > 0, time.monotonic() + every_s
     recorder.answers = None if answers is None else iter(answers)
     call = _gone_back if backward else _called
-    with _pretence(recorder, real), torch.no_grad():
+    with pretence(recorder, real), torch.no_grad():
         try:
             model, arguments = build(), inputs()
             with recorder.into(Trace()) as first:
@@ -132,7 +132,7 @@ def capture(
             refused = refused or _refused_launch(error, resolved)
             if refused is not None:
                 raise refused from error
-            raise CaptureUnsupported(_reason(error)) from error
+            raise CaptureUnsupported(reason_of(error)) from error
     return Capture(
         target=resolved,
         launches=steady.launches,
@@ -175,7 +175,7 @@ def _raw_outputs(recorder: Recorder, outputs: Any) -> Iterator[RawOutput]:
 
 
 @contextmanager
-def _pretence(recorder: Recorder, real: bool) -> Iterator[None]:
+def pretence(recorder: Recorder, real: bool) -> Iterator[None]:
     """Everything that makes this process look like one with a GPU.
 
     The fake mode is created first (it imports much of PyTorch, which must see the real
@@ -216,9 +216,10 @@ def _refused_launch(error: Exception, target: GpuTarget) -> CompileFailed | None
     return None
 
 
-def _reason(error: Exception) -> str:
+def reason_of(error: Exception) -> str:
     """A sentence for the candidate's author: what happened, and at which line of theirs."""
-    libraries = tuple(os.path.dirname(str(path)) for path in (torch.__file__, triton.__file__, __file__))
+    own_package = os.path.dirname(os.path.dirname(__file__))
+    libraries = (*(os.path.dirname(str(path)) for path in (torch.__file__, triton.__file__)), own_package)
     frames = traceback.extract_tb(error.__traceback__)
     own = [f for f in frames if not f.filename.startswith(libraries) and not f.filename.startswith("<frozen")]
     place = f" (line {own[-1].lineno}: `{own[-1].line}`)" if own else ""

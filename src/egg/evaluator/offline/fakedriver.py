@@ -49,6 +49,8 @@ class Trace:
         self.ops: Counter[str] = Counter()
         self.each: list[Launch] = []
         """One after the other, none merged; up to a limit."""
+        self.steps: list[Any] = []
+        """Whatever a recorder notes of operators and launches, in order."""
 
     def add(self, launch: Launch) -> None:
         if len(self.each) < MOST_LAUNCHES:
@@ -65,6 +67,7 @@ class Trace:
             self.add(launch)
         self.each = (self.each[: len(self.each) - len(other.launches)] + other.each)[:MOST_LAUNCHES]
         self.ops.update(other.ops)
+        self.steps += other.steps
 
     @property
     def launches(self) -> tuple[Launch, ...]:

@@ -59,6 +59,10 @@ def followed(make: Callable[[], nn.Module], asked: protocol.Follow) -> protocol.
 
 
 def _inputs(structure: str, specs: Sequence[protocol.InputForm]) -> list[Any]:
+    return exchange.unpack(structure, tensors_like(specs))
+
+
+def tensors_like(specs: Sequence[protocol.InputForm]) -> list[torch.Tensor]:
     """Without values; parts of one storage are that here too."""
     parts: dict[tuple[int, str], list[protocol.InputForm]] = {}
     for spec in specs:
@@ -67,9 +71,7 @@ def _inputs(structure: str, specs: Sequence[protocol.InputForm]) -> list[Any]:
     tensors = [
         whole[spec.storage, spec.dtype].as_strided(spec.shape, spec.stride, spec.lead) for spec in specs
     ]
-    return exchange.unpack(
-        structure, [made.requires_grad_(spec.learns) for made, spec in zip(tensors, specs, strict=True)]
-    )
+    return [made.requires_grad_(spec.learns) for made, spec in zip(tensors, specs, strict=True)]
 
 
 def _storage(members: Sequence[protocol.InputForm]) -> torch.Tensor:

@@ -171,6 +171,14 @@ class Session(Calling):
         self._device = torch.device("cuda")
         return followed(partial(self._made_otherwise, exchange.unwhole(asked.init)), asked)
 
+    def on_plan(self, asked: protocol.Plan) -> protocol.Planned:
+        """Run the constructor and one forward on fake tensors, and write down what they do with them."""
+        from egg.evaluator.worker.planning import planned
+
+        assert self._make is not None
+        self._device = torch.device("cuda")
+        return planned(self._make, asked)
+
     def _made_otherwise(self, init: Any) -> nn.Module:
         assert self._make is not None
         usual, self._init = self._init, init

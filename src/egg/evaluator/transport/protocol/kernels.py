@@ -9,7 +9,7 @@ from egg.core.resources import KernelResources
 from egg.evaluator.transport.protocol.base import Complaint, Done, Request, Target
 from egg.evaluator.transport.protocol.calls import CallSet, Forwarded, GradMode
 from egg.evaluator.transport.slots import Slot
-from egg.evaluator.transport.strict import Integer
+from egg.evaluator.transport.strict import Integer, Sizes
 
 
 @dataclass(frozen=True)
@@ -174,6 +174,45 @@ class Follow(Request[Launches], command="follow"):
     specs: tuple[InputForm, ...]
     target: Target
     init: str
+
+
+@dataclass(frozen=True)
+class Planned:
+    """One call as statements of a plan; text that a verifier reads before anything is made of it."""
+
+    unsupported: str = ""
+    """Why there are none."""
+    hint: str = ""
+    statements: tuple[str, ...] = ()
+    result: str = ""
+    kernels: tuple[str, ...] = ()
+    """The functions of the file that are launched."""
+    launches: int = 0
+    operators: int = 0
+    allocations: int = 0
+
+
+@dataclass(frozen=True)
+class NamedForm:
+    name: str
+    shape: Sizes
+    dtype: str
+
+
+@dataclass(frozen=True)
+class Plan(Request[Planned], command="plan"):
+    """Run the constructor and one forward on fake tensors, and write down what they do with them."""
+
+    inputs: str
+    specs: tuple[InputForm, ...]
+    names: tuple[str, ...]
+    """How the plan calls each tensor of the inputs."""
+    state: tuple[NamedForm, ...]
+    """Of the task's module, in order."""
+    target: Target
+    source: str
+    taken: tuple[str, ...] = ()
+    """Names that the plan uses otherwise."""
 
 
 @dataclass(frozen=True)

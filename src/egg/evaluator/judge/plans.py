@@ -1,0 +1,230 @@
+"""Record a plan of a candidate: at the task's own call, and at the size at which it is interpreted.
+
+The host code runs in a candidate's process, a new one for each size, and what comes back is text. Here it
+is put into the frame of a plan file and verified. A plan holds the sizes that the judge without a GPU runs,
+since it answers no other call; each is straight-line data of its own.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from egg.core.errors import MachineError, TaskError
+from egg.core.evaluation import Gate, PlanAnswer, RecordedPlan, Refusal
+from egg.core.policy import Precision
+from egg.core.source import Candidate, Task
+from egg.evaluator.gates.compile import forms_of_inputs, specs_of
+from egg.evaluator.gates.hints import hint_for
+from egg.evaluator.judge.question import PlanRequest
+from egg.evaluator.judge.reduction import other_sizes, reduced
+from egg.evaluator.plan.assemble import OWN_NAMES, Signature, assembled, whole_form
+from egg.evaluator.plan.skeleton import skeleton
+from egg.evaluator.plan.spelling import Unspelled
+from egg.evaluator.plan.verify import refusal
+from egg.evaluator.process.handle import Fault, ForkServer
+from egg.evaluator.process.patterns import compiler_target
+from egg.evaluator.reference.reference import Reference
+from egg.evaluator.task.meta import on_meta
+from egg.evaluator.task.precision import HALF_DTYPES
+from egg.evaluator.task.program import Program
+from egg.evaluator.task.seeds import BUILD_SEED
+from egg.evaluator.transport import exchange, protocol
+from egg.hardware.gpus import Gpu
+
+RECORD_SECONDS = 150.0
+UNSUPPORTED = "plan.unsupported"
+
+
+@dataclass(frozen=True)
+class Recorder:
+    """Where host code runs to be recorded, and the GPU that it is told of."""
+
+    forkserver: ForkServer
+    target: Gpu
+
+
+@dataclass(frozen=True)
+class _Call:
+    """One recorded signature."""
+
+    words: str
+    signature: Signature
+    noted: protocol.Planned
+    state: tuple[str, ...]
+
+
+class _Refused(Exception):
+    def __init__(self, reason: str, evidence: str, hint: str) -> None:
+        super().__init__(evidence)
+        self.refusal = Refusal(Gate.PLAN, reason, evidence, hint)
+
+
+def recorded(request: PlanRequest, recorder: Recorder) -> PlanAnswer:
+    """The plan, verified; what cannot be recorded is a refusal with the reason."""
+    try:
+        calls = [_recorded_at(request, recorder, request.task)]
+        calls += _at_other_sizes(request, recorder, calls[0])
+        kernels = tuple(dict.fromkeys(name for call in calls for name in call.noted.kernels))
+        source = assembled(
+            request.task.source, request.candidate.source, kernels, [c.signature for c in calls],
+            f"{request.candidate.name} ({request.candidate.sha256})",
+        )  # fmt: skip
+    except _Refused as refused:
+        return PlanAnswer(None, refused.refusal)
+    except Unspelled as reason:
+        return PlanAnswer(None, Refusal(Gate.PLAN, UNSUPPORTED, reason.what, reason.hint))
+    wrong = refusal(source, request.task.source, calls[0].state, _moving(request))
+    if wrong is not None:
+        return PlanAnswer(None, wrong)
+    plan, own = Candidate(source), calls[0].noted
+    return PlanAnswer(
+        RecordedPlan(
+            plan.hash, plan.sha256, source, tuple(call.words for call in calls), kernels,
+            own.launches, own.operators, own.allocations,
+            len({_steps(call.noted) for call in calls}) == 1,
+        )
+    )  # fmt: skip
+
+
+def _steps(noted: protocol.Planned) -> tuple[str, ...]:
+    """The statements without their numbers."""
+    return tuple(re.sub(r"(?<![\w.])-?\d[\w.+-]*", "0", line) for line in noted.statements)
+
+
+def _at_other_sizes(request: PlanRequest, recorder: Recorder, own: _Call) -> list[_Call]:
+    """At the size that is interpreted; where the file does not run there, or launches other kernels, at the
+    next that the judge would try."""
+    found: list[_Call] = []
+    for task in _sizes(request):
+        with suppress(_Refused):
+            call = _recorded_at(request, recorder, task)
+            if all(call.signature.form != other.signature.form for other in (own, *found)):
+                found.append(call)
+            if set(own.noted.kernels) <= set(call.noted.kernels):
+                break
+    return found
+
+
+def _sizes(request: PlanRequest) -> Iterator[Task]:
+    try:
+        small = reduced(request.task, None).size
+    except (MachineError, TaskError):  # then it is not interpreted either
+        return
+    if not small.changes:
+        return
+    yield small.task
+    for size in other_sizes(request.task, small):
+        yield size.task
+
+
+def _recorded_at(request: PlanRequest, recorder: Recorder, task: Task) -> _Call:
+    with Program.load(task) as program:
+        inputs = forms_of_inputs(program, request.precision)
+        module = on_meta(program)
+        half = HALF_DTYPES.get(request.precision)
+        module = module.to(dtype=half) if half is not None else module
+        state = tuple(
+            protocol.NamedForm(n, tuple(t.shape), str(t.dtype)) for n, t in module.state_dict().items()
+        )
+        modes = [part.training for part in module.modules()]
+        weights = [*module.parameters(), *module.buffers()]
+        built = list(_built(program).values())
+        init = exchange.whole(program.init_arguments())
+        given = _arguments(program, inputs)
+    structure, tensors = exchange.pack(inputs)
+    named = [path for name, value in list(given.items())[: len(inputs)] for path in _paths(value, name)]
+    made = skeleton(task.source)
+    if tuple(given) != made.parameters:
+        raise Unspelled("the task's forward has other arguments than its text says", "write them out")
+    noted = _noted(
+        request, recorder, init,
+        protocol.Plan(
+            structure, specs_of(tensors), tuple(named), state, compiler_target(recorder.target),
+            request.candidate.source, (*OWN_NAMES, *given),
+        ),
+    )  # fmt: skip
+    form = whole_form(list(given.values()), built, weights, modes)
+    signature = Signature(form, noted.statements, noted.result)
+    return _Call(_words(given), signature, noted, tuple(form.name for form in state))
+
+
+def _noted(request: PlanRequest, recorder: Recorder, init: str, asked: protocol.Plan) -> protocol.Planned:
+    worker = recorder.forkserver.worker()
+    recorder.forkserver.prepare()
+    load = protocol.Load(
+        request.candidate.source, init, BUILD_SEED, request.precision.value, asked.target,
+        restricted=True, build=False,
+    )  # fmt: skip
+    try:
+        worker.ask(load, RECORD_SECONDS)
+        noted = worker.ask(asked, RECORD_SECONDS)
+    except Fault as fault:
+        raise _Refused(fault.reason, fault.evidence, hint_for(fault.reason)) from fault
+    finally:
+        worker.end()
+    if noted.unsupported:
+        raise _Refused(UNSUPPORTED, f"cannot be recorded: {noted.unsupported}", noted.hint)
+    if not noted.kernels:
+        raise _Refused(
+            "provenance.no_kernel", "the recorded call launches no Triton kernel",
+            "the work must be done by the file's own kernels",
+        )  # fmt: skip
+    return noted
+
+
+def _arguments(program: Program, inputs: list[Any]) -> dict[str, Any]:
+    """What forward is called with, by name, with the defaults of what is left out."""
+    forward = inspect.signature(program.module.__dict__["Model"].forward)
+    bound = forward.bind(None, *inputs)
+    bound.apply_defaults()
+    return dict(list(bound.arguments.items())[1:])
+
+
+def _built(program: Program) -> dict[str, Any]:
+    """What the constructor takes, by name, with the defaults of what is left out."""
+    model = program.module.__dict__["Model"]
+    if "__init__" not in vars(model):
+        return {}
+    args, kwargs = program.init_arguments()
+    bound = inspect.signature(model.__init__).bind(None, *args, **kwargs)
+    bound.apply_defaults()
+    return dict(list(bound.arguments.items())[1:])
+
+
+def _paths(value: Any, name: str) -> Iterator[str]:
+    """How a plan names each tensor of an argument."""
+    if isinstance(value, torch.Tensor):
+        yield name
+    elif isinstance(value, list | tuple):
+        for place, item in enumerate(value):
+            yield from _paths(item, f"{name}[{place}]")
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield from _paths(item, f"{name}[{json.dumps(key) if isinstance(key, str) else key!r}]")
+
+
+def _words(given: dict[str, Any]) -> str:
+    return ", ".join(
+        f"{name} {' x '.join(map(str, value.shape)) or 'a number'} {str(value.dtype).removeprefix('torch.')}"
+        if isinstance(value, torch.Tensor)
+        else f"{name} a {type(value).__name__}"
+        for name, value in given.items()
+    )
+
+
+def _moving(request: PlanRequest) -> set[str]:
+    """The buffers that the task's own forward changes, seen at a small size."""
+    try:
+        task = reduced(request.task, None).size.task
+    except (MachineError, TaskError):
+        task = request.task
+    with Program.load(task) as program:
+        return Reference(program, Precision.MATCH, torch.device("cpu")).moving

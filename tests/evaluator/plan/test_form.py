@@ -1,0 +1,202 @@
+"""The form of a recorded plan: a file that is edited by hand is refused, with the line."""
+
+from __future__ import annotations
+
+import pytest
+
+from egg.evaluator.plan.assemble import Signature, assembled
+from egg.evaluator.plan.stores import Stores
+from egg.evaluator.plan.verify import findings
+
+TASK = """
+import torch
+import torch.nn as nn
+
+
+def spread(features):
+    return 2.0 / features
+
+
+class Model(nn.Module):
+    def __init__(self, features):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(features) * spread(features))
+        self.register_buffer("seen", torch.zeros(1))
+
+    def forward(self, x):
+        self.seen.add_(1)
+        return x * self.weight
+
+
+def get_inputs():
+    return [torch.randn(8, 16)]
+
+
+def get_init_inputs():
+    return [16]
+"""
+KERNEL = """
+import torch
+import torch.nn as nn
+import triton
+import triton.language as tl
+
+WIDE: tl.constexpr = tl.constexpr(16)
+HALF = 0.5
+
+
+@triton.jit
+def doubled(v):
+    return v + v
+
+
+@triton.autotune(configs=[triton.Config({}, num_warps=4)], key=["n"])
+@triton.jit
+def scale(x, w, y, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    v = doubled(tl.load(x + i, mask=i < n)) * HALF
+    tl.store(y + i, v * tl.load(w + i % WIDE), mask=i < n)
+"""
+FORM = "(('list', ('tensor', (8, 16), (16, 1), torch.float32)), ('list', ('int', 16)), ('list',), [True])"
+STATEMENTS = (
+    "self.seen.add_(1)",
+    "t1 = torch.empty_like(x)",
+    "scale[(1, 1, 1,)](x, self.weight, t1, 128, 128, num_warps=4)",
+)
+STATE, MOVING = ("weight", "seen"), ("seen",)
+PLAN = assembled(TASK, KERNEL, ["scale"], [Signature(FORM, STATEMENTS, "t1")], "scale")
+
+
+def found(plan: str) -> list[str]:
+    return [str(finding) for finding in findings(plan, TASK, STATE, MOVING)]
+
+
+def test_a_plan_has_its_form() -> None:
+    assert found(PLAN) == []
+    assert "autotune" not in PLAN
+    assert "get_inputs" not in PLAN
+    assert PLAN.count("def forward") == 1
+
+
+EDITS = {
+    "control flow": ("t1 = torch.empty_like(x)", "t1 = torch.empty_like(x)\n        if x.numel(): pass"),
+    "a loop": ("        return t1", "        for t2 in x: t1.add_(t2)\n        return t1"),
+    "a store on self": ("t1 = torch.empty_like(x)", "t1 = self.kept = torch.empty_like(x)"),
+    "an attribute of self": ("](x, self.weight", "](self.kept, self.weight"),
+    "getattr": ("torch.empty_like(x)", "getattr(torch, 'empty_like')(x)"),
+    "a default argument": ("def recorded_1(self, x)", "def recorded_1(self, x, kept=[])"),
+    "a default of forward": ("def forward(self, x)", "def forward(self, x, kept=[])"),
+    "a decorator": ("    def recorded_1", "    @torch.no_grad()\n    def recorded_1"),
+    "a decorator of forward": ("    def forward", "    @torch.no_grad()\n    def forward"),
+    "a walrus": ("torch.empty_like(x)", "torch.empty_like((t9 := x))"),
+    "a comprehension": ("torch.empty_like(x)", "torch.stack([v for v in x])"),
+    "an f-string": ("torch.empty_like(x)", "torch.zeros(8, 16, device=f'{x.device}')"),
+    "a lambda": ("torch.empty_like(x)", "(lambda: x)()"),
+    "a conditional": ("torch.empty_like(x)", "torch.empty_like(x if x.is_cuda else x)"),
+    "a class": ("torch.empty_like(x)", "x.__class__(x)"),
+    "a host read": ("torch.empty_like(x)", "torch.full((8, 16), x.sum().item())"),
+    "an address": ("t1, 128, 128", "t1, x.data_ptr(), 128"),
+    "a grid that is computed": ("scale[(1,", "scale[(x.numel(),"),
+    "arithmetic": ("t1, 128, 128", "t1, 64 + 64, 128"),
+    "operators": ("torch.empty_like(x)", "x * 2"),
+    "a name again": (
+        "t1 = torch.empty_like(x)",
+        "t1 = torch.empty_like(x)\n        t1 = torch.empty_like(x)",
+    ),
+    "a name of the module": (
+        "t1 = torch.empty_like(x)",
+        "t1 = torch.empty_like(x)\n        scale = t1.view(128)",
+    ),
+    "an import inside": ("        return t1", "        import math\n        return t1"),
+    "unpacking": ("(x, self.weight, t1, 128, 128,", "(*[x, self.weight, t1, 128, 128],"),
+    "a global": ("        return t1", "        global HALF\n        return t1"),
+    "an assertion": ("        return t1", "        assert x is not None\n        return t1"),
+    "an early return": ("        self.seen.add_(1)", "        return x\n        self.seen.add_(1)"),
+    "an out argument": ("torch.empty_like(x)", "torch.mul(x, 2, out=self.weight)"),
+    "a weight in place": ("self.seen.add_(1)", "self.weight.add_(1)"),
+    "an input in place": ("self.seen.add_(1)", "x.add_(1)"),
+    "a view of a weight in place": ("self.seen.add_(1)", "t7 = self.weight.view(16)\n        t7.add_(1)"),
+    "a kernel that stores in a weight": ("(x, self.weight, t1,", "(x, t1, self.weight,"),
+    "a kernel that stores in an input": ("(x, self.weight, t1,", "(t1, self.weight, x,"),
+    "a copy in place of the base": ("self.seen.add_(1)", "x.t().copy_(self.weight)"),
+    "another constructor": ("self.built_with = form_of([features])", "self.built_with = 1"),
+    "another guard": ("weights, modes)\n", "weights, self.modes)\n"),
+    "a guard that stores": ("        modes = [", "        self.count = 1\n        modes = ["),
+    "another base": ("class ModelNew(Model)", "class ModelNew(Model, dict)"),
+    "a metaclass": ("class ModelNew(Model)", "class ModelNew(Model, metaclass=type)"),
+    "a method more": ("    def recorded_1", "    def __del__(self):\n        pass\n\n    def recorded_1"),
+    "a task's method more": (
+        "        self.register_buffer",
+        "        self.kept = []\n        self.register_buffer",
+    ),
+    "the task's helper, otherwise": ("return 2.0 / features", "return 3.0 / features"),
+    "state of the module": ("HALF = 0.5", "HALF = 0.5\nKEPT = {}"),
+    "code of the module": ("HALF = 0.5", "HALF = 0.5\nprint(HALF)"),
+    "a call in a constant": ("HALF = 0.5", "HALF = float(open('/dev/null').read() or 1)"),
+    "a condition of the module": ("HALF = 0.5", "if torch.cuda.is_available():\n    HALF = 0.5"),
+    "a kernel again": ("HALF = 0.5", "HALF = 0.5\n\n@triton.jit\ndef scale(x):\n    pass\n"),
+    "a plain function": ("HALF = 0.5", "HALF = 0.5\n\ndef helper(x):\n    return x\n"),
+    "an autotuner": (
+        "@triton.jit\ndef scale",
+        "@triton.autotune(configs=[], key=[])\n@triton.jit\ndef scale",
+    ),
+    "a decorator with an effect": (
+        "@triton.jit\ndef scale",
+        "@triton.jit(do_not_specialize=print())\ndef scale",
+    ),
+    "a default of a kernel": ("n, BLOCK: tl.constexpr", "n, BLOCK: tl.constexpr = print()"),
+    "an annotation with an effect": ("n, BLOCK: tl.constexpr", "n, BLOCK: print()"),
+    "a closure in a kernel": ("    return v + v", "    def inner():\n        return v\n    return inner()"),
+    "a helper in a kernel": ("    return v + v", "    return form_of(v)"),
+    "a private name in a kernel": ("    return v + v", "    return v.__class__(v)"),
+    "an address in a kernel": ("    return v + v", "    return tl.load(v.to(tl.pointer_type(tl.float32)))"),
+    "a name of Python's in a kernel": ("    return v + v", "    return globals()"),
+    "another torch": ("import torch\n", "import math as torch\n"),
+    "another range": ("HALF = 0.5", "HALF = 0.5\nrange = 3"),
+    "an import of the system": ("import torch\n", "import torch\nimport os\n"),
+    "another frame": ("and value.requires_grad", "and False"),
+}
+
+
+@pytest.mark.parametrize("name", EDITS)
+def test_what_is_edited_is_refused(name: str) -> None:
+    before, after = EDITS[name]
+    assert before in PLAN, name
+    edited = PLAN.replace(before, after, 1)
+    wrong = found(edited)
+    assert wrong
+    named = [int(text.removeprefix("line ").partition(":")[0]) for text in wrong if text.startswith("line ")]
+    assert named, wrong
+    changed = edited.splitlines()
+    assert all(0 < line <= len(changed) for line in named)
+
+
+def test_no_statement_can_be_left_out_of_the_frame() -> None:
+    """Every top-level statement of the task and of the frame is needed, and ModelNew stands last."""
+    for name in ("def form_of(value)", "def learns(value)", "def spread(features)", "class Model(nn.Module)"):
+        start = PLAN.index(name)
+        end = PLAN.index("\n\n\n", start)
+        assert found(PLAN[:start] + PLAN[end:]), name
+
+
+STORES = {
+    "directly": ("tl.store(a + 1, b)", {"a"}),
+    "through names": ("p = a\n    q = p + 1\n    tl.store(q, tl.load(b))", {"a"}),
+    "by a loaded offset": ("tl.store(a + tl.load(b), 1)", {"a"}),
+    "by either": ("p = tl.where(c, a, b)\n    tl.atomic_add(p, 1)", {"a", "b", "c"}),
+    "by a helper": ("helper(b, a)", {"a"}),
+    "by a method": ("d = tl.make_tensor_descriptor(b, [1], [1], [1])\n    d.store([0], a)", {"b"}),
+    "by a loop": ("for p in tl.static_range(a):\n        tl.store(p, b)", {"a"}),
+    "nothing": ("tl.load(a + b)", set()),
+}
+
+
+@pytest.mark.parametrize("name", STORES)
+def test_what_a_kernel_may_store_through(name: str) -> None:
+    body, stored = STORES[name]
+    text = f"def helper(v, out):\n    tl.store(out, v)\n\ndef kernel(a, b, c):\n    {body}\n"
+    assert Stores.of_source(text).of("kernel") == stored
+
+
+def test_of_a_function_that_is_handed_over_nothing_is_known() -> None:
+    assert Stores.of_source("def kernel(a, f):\n    f(a)\n").of("kernel") is None

@@ -1,0 +1,136 @@
+"""Plans through the public doors: what is recorded, judged and refused under ``--host recorded``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import typer.testing
+
+from egg.cli.app import app
+from egg.core.evaluation import Accepted, Gate, PlanAnswer, Rejected
+from egg.core.policy import Host, Level, Policy
+from egg.core.source import Candidate, Task
+from egg.evaluator.judge.oracle import Oracle
+from egg.evaluator.judge.question import PlanRequest, Question
+from tests.corpus.corpus import HERE, Case, read_case
+from tests.warm import NARROW
+
+
+@pytest.fixture(scope="module")
+def oracle() -> Oracle:
+    return Oracle("cpu")
+
+
+def case(name: str) -> Case:
+    return read_case(HERE / f"{name}.py")
+
+
+def recorded(oracle: Oracle, name: str) -> PlanAnswer:
+    found = case(name)
+    return oracle.plan(PlanRequest(Task.from_file(found.task_path), Candidate.from_file(found.path)))
+
+
+def plan_of(oracle: Oracle, name: str) -> str:
+    answer = recorded(oracle, name)
+    assert answer.plan is not None, answer.refusal
+    return answer.plan.source
+
+
+def test_egg_eval_judges_the_plan_and_names_both_files(tmp_path: Path) -> None:
+    """The file counts its calls and answers wrongly from some call on; the plan has only the call."""
+    found, plan = case("exploits/cache_first_call"), tmp_path / "plan.py"
+    asked = [
+        "eval",
+        str(found.task_path),
+        str(found.path),
+        "--host",
+        "recorded",
+        "--plan",
+        str(plan),
+        "--json",
+    ]
+    done = typer.testing.CliRunner().invoke(app, [*asked, "--level", "quick", "--device", "cpu"])
+    assert done.exit_code == 0, done.output
+    told = json.loads(done.stdout)
+    assert told["policy"]["host"] == "recorded"
+    assert told["candidate_sha256"] == Candidate.from_file(found.path).sha256
+    assert told["recorded"]["sha256"] == Candidate.from_file(plan).sha256
+    assert told["recorded"]["file"] == str(plan)
+    assert told["gates"][0]["gate"] == "plan"
+    assert "cache" not in plan.read_text(encoding="utf-8").partition("class ModelNew")[2]
+
+
+def test_egg_record_says_what_it_wrote_and_what_it_cannot(tmp_path: Path) -> None:
+    good, bad = case("honest/cuda_graph"), case("honest/reads_a_value")
+    run, plan = typer.testing.CliRunner(), tmp_path / "plan.py"
+    done = run.invoke(
+        app, ["record", str(good.task_path), str(good.path), "--out", str(plan), "--device", "cpu"]
+    )
+    assert done.exit_code == 0, done.output
+    assert "RECORDED" in done.stdout
+    assert "CUDAGraph" not in plan.read_text(encoding="utf-8")
+    refused = run.invoke(
+        app, ["record", str(bad.task_path), str(bad.path), "--out", str(plan), "--device", "cpu", "--json"]
+    )
+    assert refused.exit_code == 1, refused.output
+    told = json.loads(refused.stdout)
+    assert told["refusal"]["gate"] == "plan"
+    assert told["refusal"]["reason"] == "plan.unsupported"
+    assert told["refusal"]["hint"]
+
+
+def test_a_plan_option_without_a_plan_is_a_mistake() -> None:
+    found = case("honest/softmax")
+    asked = ["eval", str(found.task_path), str(found.path), "--plan", "p.py"]
+    assert typer.testing.CliRunner().invoke(app, asked).exit_code == 2
+
+
+def test_weights_that_are_packed_once_are_packed_in_every_call(oracle: Oracle) -> None:
+    plan = plan_of(oracle, "honest/packed_by_version")
+    assert "_version" not in plan.partition("class ModelNew")[2]
+    assert "transpose[(2, 2, 1)](self.linear.weight" in plan.replace("1,)", "1)")
+
+
+def test_a_configuration_of_an_autotuner_is_in_the_launch(oracle: Oracle) -> None:
+    plan = plan_of(oracle, "honest/autotuned")
+    assert "triton.autotune" not in plan
+    assert "num_warps=" in plan
+
+
+def test_statistics_that_the_task_moves_are_moved(oracle: Oracle) -> None:
+    assert "self.norm.running_mean" in plan_of(oracle, "honest/batch_norm_training")
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["exploits/library_from_the_fourth_call", "exploits/returns_constant"],
+)
+def test_host_code_that_cheats_is_refused_or_gone(oracle: Oracle, name: str) -> None:
+    """What is accepted is the plan, and the plan is judged as any file: here at the fewest calls."""
+    found = case(name)
+    policy = Policy(found.policy.precision, found.policy.library_calls, Level.QUICK, Host.RECORDED)
+    question = Question(
+        Task.from_file(found.task_path), Candidate.from_file(found.path), policy, settings=NARROW
+    )
+    verdict = oracle.judge(question)
+    assert verdict.candidate_sha256 == question.candidate.sha256
+    if name.endswith("returns_constant"):
+        assert isinstance(verdict.verdict, Rejected)
+    else:
+        assert isinstance(verdict.verdict, Accepted)
+        assert verdict.recorded is not None
+        assert verdict.recorded.source.count("def forward") == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [("honest/lengths_on_the_host", "plan.unsupported"), ("exploits/eval_builtins", "restricted.builtin")],
+)
+def test_what_cannot_be_recorded_is_refused_with_a_hint(oracle: Oracle, name: str, reason: str) -> None:
+    refusal = recorded(oracle, name).refusal
+    assert refusal is not None
+    assert refusal.gate is Gate.PLAN
+    assert refusal.reason == reason
+    assert refusal.hint

@@ -93,6 +93,7 @@ FUNCTIONS = {
     "written in place": ("y = x * 1.5; y += 1; y[:, 2:5] = 0; y.view(-1).mul_(2); z = y.transpose(1, 2); z[0] -= 3; return y, z", {"cat": 3}),
     "in order": ("torch.topk(x, 3, 1), torch.sort(x, 2)[0]", {"selection": 2, "library": 0}),
     "named by another's type": ("(x > 0).type(x.type()) * x", {"library": 0}),
+    "columns": ("F.unfold(x[:, None], (3, 2), (2, 1), 1, (1, 2)), F.unfold(x, 4, stride=4).sum(1)", {"library": 0, "pad": 1}),
     "no normal form": ("torch.fft.rfft(x).abs(), torch.kthvalue(x, 2, 1)[0]", {"library": 2}),
 }  # fmt: skip
 

@@ -142,7 +142,7 @@ PROGRAMS = {
     ),
     "windows": (
         "pass",
-        "return F.unfold(x, 2, stride=2), F.pixel_shuffle(x, 2), F.max_pool2d(x, 2, return_indices=True)[1]",
+        "return F.unfold(x, 2, stride=2), F.unfold(x, 2, 2, 1, 3), F.pixel_shuffle(x, 2), F.max_pool2d(x, 2, return_indices=True)[1]",
         "torch.randn(2, 4, 6, 6)",
     ),
     "matrices": ("pass", "return torch.linalg.inv(x @ x.t() + torch.eye(4)), x.repeat(2, 1)", "torch.randn(4, 4)"),

@@ -208,6 +208,15 @@ def batched(dtype: str = "float32", **settings: Any) -> Case:
     )
 
 
+def square(few: bool = False, before: str = "", dtype: str = "float32", **settings: Any) -> Case:
+    """A matrix multiplied with itself, which is not the product with its transpose."""
+    b = Build(dtype)
+    size = as_size(16) if few else named("size", (70, 33, 45))
+    x = b.input("x", named("batch", (3, 2, 1)), size, size)
+    x = b.point(before, x) if before else x
+    return b.case(b.point("relu", b.matmul(x, x)), **{**SMALL, **settings})
+
+
 def broadcast(**settings: Any) -> Case:
     b, (m, n, k) = Build(), _mnk()
     z, h = named("batch", (2, 3, 2)), named("heads", (3, 2, 2))
@@ -349,6 +358,13 @@ CASES: Mapping[str, Callable[[], Case]] = {
     "tf32, packed": lambda: plain(grade="tf32", packing=True),
     "fp16": lambda: plain(dtype="float16"),
     "bf16": lambda: plain(True, True, dtype="bfloat16"),
+    "by itself": lambda: square(packing=False),
+    "by itself, tf32x3": lambda: square(packing=False, grade="tf32x3"),
+    "by itself, packed": lambda: square(packing=True),
+    "by itself, computed": lambda: square(before="tanh", packing=False),
+    "by itself, bf16": lambda: square(dtype="bfloat16"),
+    "by itself, bf16, computed": lambda: square(before="tanh", dtype="bfloat16"),
+    "by itself, turned": lambda: square(few=True),
     "few rows": lambda: linear(BLOCK_M=16, BLOCK_N=64, packing=False),
     "linear, bias, gelu, residual": lambda: linear(residual),
     "linear, residual, bf16": lambda: linear(residual, dtype="bfloat16"),

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from functools import cache
+from pathlib import Path
 
 import pytest
 import torch
 
 from egg.core.policy import Precision
 from egg.core.source import Task
+from egg.evaluator import offline
 from egg.evaluator.task.precision import double_scope
 from egg.evaluator.task.program import Program, outputs_of, to_double
 from egg.expert.algebra.simplify import simplify
@@ -20,7 +22,8 @@ from egg.expert.reading.capture import capture
 from egg.hardware.gpus import resolve
 from tests.expert import harness
 from tests.expert.captured import CPU, check, program, resized
-from tests.ledgers import INTERPRETED
+from tests.expert.compiling import module_of
+from tests.ledgers import COMPILED, INTERPRETED
 
 KNOBS = "B, N, K = 3, 37, 21"
 OTHERS = "B, N, K = 2, 16, 70"
@@ -90,3 +93,46 @@ def test_entries_of_one_grow_no_further_than_in_substitution() -> None:
     (got,) = harness.run(structure.graph, structure.parts, [torch.zeros(3, 37, 37), ones], {})
     want = (2.0 ** torch.arange(37))[:, None].expand(37, 21)
     assert torch.equal(got, want.expand_as(got))
+
+
+@pytest.mark.parametrize("knobs", ["B, N, K = 2, 1, 1", "B, N, K = 2, 37, 1", "B, N, K = 2, 1, 21"])
+def test_one_row_and_one_right_side(knobs: str) -> None:
+    task = resized(TASK, KNOBS, knobs)
+    structure = written(task)
+    assert sum(group.pattern == "triangular" for group in structure.groups) == len(FORMS)
+    compare(structure, task)
+
+
+def test_what_is_computed_beyond_the_last_row_does_not_reach_it() -> None:
+    """Beyond it the right side is a quotient by what was loaded as zero, and so is the matrix."""
+    forward = "return torch.linalg.solve_triangular(1 / a, 1 / b, upper=False)"
+    inputs = "torch.rand(B, N, N) + 1 + N * (1 - torch.eye(N)), torch.rand(B, N, K) + 1"
+    task = program(forward, inputs, "pass", KNOBS, "a, b")
+    structure = written(task)
+    assert len(structure.groups) == 1
+    compare(structure, task)
+
+
+@pytest.mark.parametrize(
+    ("batch", "rows", "columns"),
+    [
+        ("", 1, 1), ("3, ", 3, 1), ("2, 1, 3, ", 16, 1), ("", 17, 1), ("3, ", 100, 1),
+        ("2, 1, 3, ", 1, 3), ("", 3, 16), ("3, ", 16, 17), ("2, 1, 3, ", 17, 100), ("", 100, 3),
+    ],
+)  # fmt: skip
+def test_kernels_compile_at_any_size_and_batch(batch: str, rows: int, columns: int, tmp_path: Path) -> None:
+    inputs = f"torch.eye({rows}).expand({batch}{rows}, {rows}) * 2, torch.ones({batch}{rows}, {columns})"
+    forward = "return torch.linalg.solve_triangular(a, b * 2, upper=False)"
+    structure = written(program(forward, inputs, "pass", "", "a, b"))
+    assert [group.pattern for group in structure.groups].count("triangular") == 1
+    path, argument = tmp_path / "written.py", structure.graph.arguments
+    path.write_text(harness.source(structure.graph, structure.parts))
+    shapes = [[int(s.value) for s in structure.graph.value(str(name)).shape] for name in argument]
+
+    def compile_all() -> None:
+        found = offline.capture(
+            module_of(path), lambda: [torch.ones(s, device="cuda") for s in shapes], "sm_90"
+        )
+        assert [kernel.name for kernel in offline.compile_all(found, "sm_90")] == ["triangular_solve_kernel"]
+
+    COMPILED.once(compile_all, path.read_text())

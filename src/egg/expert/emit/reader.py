@@ -284,7 +284,10 @@ class Reader:
 
 
 def _as_in(value: Value, number: float) -> float | int:
-    """A number beside elements of a value: whole beside whole ones, which may be places in memory."""
+    """A number beside elements of a value: whole beside whole ones, which may be places in memory; a truth
+    value beside those, which ``&`` and ``|`` take nothing else with."""
+    if value.dtype == "bool":
+        return bool(number)
     return int(number) if "int" in value.dtype and math.isfinite(number) else float(number)
 
 

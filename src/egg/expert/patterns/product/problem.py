@@ -11,7 +11,7 @@ is a sum of products, one for each piece, and each of them reads one tensor.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
 from math import ceil
@@ -97,7 +97,8 @@ class Problem(WithBias):
 
     @cached_property
     def right(self) -> Value:
-        return self.operand(1)
+        """Another object than the left one, also of one value multiplied with itself: it tells them apart."""
+        return replace(self.operand(1)) if self.operand(1) is self.left else self.operand(1)
 
     @property
     def whole_numbers(self) -> bool:

@@ -208,8 +208,10 @@ class DirectOperands:
         right = f"{right}.T" if self._right_turned else right
         if place.turned:
             left, right = _transposed(right), _transposed(left)
-        precision = f', input_precision="{self.grade}"' if self.grade in PRECISIONS else ""
-        body.line(f"total = tl.dot({left}, {right}, total{precision})")
+        option = f', input_precision="{self.grade}"' if self.grade in PRECISIONS else ""
+        if problem.whole_numbers:
+            option = ", out_dtype=tl.int32"  # before Triton 3.7 not read off the sums
+        body.line(f"total = tl.dot({left}, {right}, total{option})")
 
     def _k_lines(self, name: str) -> None:
         """Where a tile of words lies along the summed dimension."""

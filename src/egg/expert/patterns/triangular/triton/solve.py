@@ -6,6 +6,10 @@ triangular block ``L`` of 16 rows is nilpotent, ``L^16 = 0``, so that inverse is
 ``(I + L)^-1 = (I - L)(I + L^2)(I + L^4)(I + L^8)``. Only blocks of 16 are inverted, as libraries do, so
 errors grow as in substitution and not as in the inverse of the whole matrix. Products have fp32 accuracy.
 
+Every tile is spelled as a choice between what was read and zero (one on the diagonal): a tile has its whole
+shape also where its operand is the same for all rows or columns, or has only one, and what is computed beyond
+the last row or column is no NaN that a product would spread.
+
 What the rows before became is read back from the result: the columns belong to this program alone, so a
 barrier of its threads is enough. An upper triangle is a lower one with rows and columns counted from the end.
 """
@@ -17,9 +21,9 @@ from dataclasses import dataclass
 from egg.expert.emit.kernel import Kernel
 from egg.expert.emit.reader import Reader, address
 from egg.expert.graph import Graph, Node, Value
-from egg.expert.index import Expr, Index, loop_index, unflat
+from egg.expert.index import Atom, Expr, Index, loop_index, unflat
 from egg.expert.parts import Group
-from egg.expert.sizes import Size, product
+from egg.expert.sizes import ONE, Size, product
 
 BLOCK = 16
 """Rows of a block: the least that a product on tensor cores takes."""
@@ -67,8 +71,18 @@ class System:
         second = self._counted(column) if column != "column" else loop_index(column, columns)
         return (*lead, self._counted(row), second)
 
+    def place(self, row: str, column: str) -> Expr:
+        """Where the result has an element; rows and columns are named also where there is only one, so that
+        a tile of places has its whole shape."""
+        lead = unflat(loop_index("batch", self.batch), self.result.shape[:-2])
+        at_column = Expr(((Atom(self.columns, column), ONE),))
+        at_row = self._from_end(Expr(((Atom(self.rows, row), ONE),)))
+        return address(self.result, (*lead, at_row, at_column))
+
     def _counted(self, name: str) -> Expr:
-        at = loop_index(name, self.rows)
+        return self._from_end(loop_index(name, self.rows))
+
+    def _from_end(self, at: Expr) -> Expr:
         return at * -1 + self.rows - 1 if self.node["upper"] else at
 
 
@@ -88,31 +102,33 @@ def write_solve(system: System, kernel: Kernel, precision: str) -> None:
     line(f"for start in range(0, {rows}, {BLOCK}):")
     body.indent += 1
     line("row = start + above")
-    line(f"total = {reader.read(system.right.name, system.index('row', 'column', system.columns))}")
+    inside = f"{masks['row']} & {masks['column']}"
+    right = reader.read(system.right.name, system.index("row", "column", system.columns))
+    line(f"total = tl.where({inside}, {right}, 0.0)")
     line(f"for before in range(0, start, {BLOCK}):")
     body.indent += 1
     line("inner = before + along")
     line("known = before + above")
-    line(f"factor = {reader.read(system.matrix.name, system.index('row', 'inner', rows))}")
+    factor = reader.read(system.matrix.name, system.index("row", "inner", rows))
+    line(f"factor = tl.where({masks['row']} & {masks['inner']}, {factor}, 0.0)")
     pointer = _result_pointer(system, kernel)
-    place = address(system.result, system.index("known", "column", system.columns))
-    line(f"total -= tl.dot(factor, tl.load({pointer} + {place}, mask={masks['column']}, other=0.0){option})")
+    earlier = f"tl.load({pointer} + {system.place('known', 'column')}, mask={masks['column']}, other=0.0)"
+    line(f"total -= tl.dot(factor, {earlier}{option})")
     body.indent -= 1
     reader.forget()
     line("inner = start + along")
-    line(f"step = {reader.read(system.matrix.name, system.index('row', 'inner', rows))}")
-    line("step = tl.where(above > along, -step, 0.0)")
+    step = reader.read(system.matrix.name, system.index("row", "inner", rows))
+    line(f"step = tl.where((above > along) & {masks['row']}, -{step}, 0.0)")
     if not system.node["unit"]:
-        line(f"diagonal = {reader.read(system.matrix.name, system.index('row', 'row', rows))}")
-        line(f"diagonal = tl.where({masks['row']}, diagonal, 1.0)")
+        diagonal = reader.read(system.matrix.name, system.index("row", "row", rows))
+        line(f"diagonal = tl.where({masks['row']}, {diagonal}, 1.0)")
         line("step, total = step / diagonal, total / diagonal")
     line("inverse = unit + step")
     for _ in range(BLOCK.bit_length() - 2):
         line(f"step = tl.dot(step, step{option})")
         line(f"inverse += tl.dot(inverse, step{option})")
     line(f"total = tl.dot(inverse, total{option})")
-    place = address(system.result, system.index("row", "column", system.columns))
-    line(f"tl.store({pointer} + {place}, total, mask={masks['row']} & {masks['column']})")
+    line(f"tl.store({pointer} + {system.place('row', 'column')}, total, mask={inside})")
     line("tl.debug_barrier()  # later blocks read these rows")
     body.indent -= 1
     kernel.add_pointers(reader.pointers)

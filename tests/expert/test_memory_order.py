@@ -39,3 +39,32 @@ def test_a_reduction_goes_over_its_rows_as_they_lie(fn: str):
     source = program(forward, "x = torch.randn(n, 100, 80)", n=4)
     body_of(source, Recipe(), [normal(3, 100, 80)], [])
     assert " % " not in loads(written(source)), "rows of the operand are not looked for"
+
+
+PARTS = """
+spectrum = torch.stft(x, 64, 16, window=self.hann, return_complex=True)
+power = spectrum.real ** 2 + spectrum.imag ** 2
+return torch.sqrt(power + 1e-9).mean(dim=(1, 2))
+"""
+
+
+def test_both_parts_of_a_spectrum_are_read_where_they_lie():
+    source = program(PARTS, "x = torch.randn(n, 4096)", BUFFERS, "bands", n=4, bands=16)
+    body = body_of(source, Recipe(), [normal(2, 4096)], [16])
+    launches = body.split("def launches")[-1]
+    assert launches.count("view_as_real(") == 1
+    assert "torch.real" not in launches
+    assert "torch.imag" not in launches
+
+
+def test_parts_are_taken_where_a_conjugation_may_be_outstanding():
+    forward = "z = torch.fft.rfft(x).conj()\nreturn z.real * 2.0 + z.imag"
+    body = body_of(program(forward, "x = torch.randn(n, 64)", n=4), Recipe(), [normal(4, 64)], [])
+    assert "view_as_real" not in body
+    assert "torch.imag" in body
+
+
+def test_parts_of_an_argument_are_pytorchs():
+    forward = "return z.real * 2.0 + z.imag"
+    text = written(program(forward, "z = torch.fft.rfft(torch.randn(n, 64))", n=4))
+    assert "view_as_real" not in text

@@ -7,12 +7,13 @@ kernels, scaled by the data sheet to other GPUs; they order ways, they do not pr
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 
 from egg.expert.graph import BYTES, HALF, Value
 from egg.expert.parts import Setting, Target, Unfit
+from egg.expert.patterns.product.batches import TINY_TILES, small, small_tile, tiny
 from egg.expert.patterns.product.problem import Problem, Span
 from egg.expert.patterns.product.tile_loads import Buffers, buffers, by_number, fp32_loads
 from egg.expert.patterns.product.words import shared_words
@@ -100,14 +101,6 @@ DIRECT = {
 DIRECT["tf32"] = DIRECT["tf32x3"]
 CROWDED = (128, 128, 64, 8, 3)
 """For 16-bit products with a tail that needs registers: with more of them for a thread, none spill."""
-TINY = 16
-"""Rows and columns up to which each product of a large batch is one warp's, in one tile."""
-TINY_TILES = (TINY, TINY, 64, 1, 1)
-"""Its tile: what the summed dimension has beyond 64 would take room from other programs. Those are what
-hides its loads, so none run ahead: a stage keeps a tile of every tensor that an operand is joined from."""
-TINY_DEPTH = 512
-TINY_BATCH = 8
-"""Products per multiprocessor that make a batch large."""
 SPLITS = (1, 2, 4, 8, 16, 32, 64)
 LEAST_STEPS = 8
 """Along the summed dimension that a part must have left."""
@@ -147,11 +140,12 @@ def choose(problem: Problem, target: Target, wants: Wants) -> Way:
     """The cheapest way at the asked grade, with what the settings fix."""
     grade, settings = grade_of(problem, target), target.settings
     mode = settings.get("mode")
-    if mode == "vector" or (mode is None and _narrow(problem)):
+    whole = "packing" not in settings and small(problem, target.gpu, grade)
+    if mode == "vector" or (mode is None and _narrow(problem) and not whole):
         return Way("vector", grade, stream(problem, target.gpu, False))
     if ONE in (problem.rows, problem.columns):
         raise Unfit("a product with a vector, by tiles")
-    ways = list(_ways(problem, target, grade, wants))
+    ways = list(_small_way(problem, target, wants) if whole else _ways(problem, target, grade, wants))
     packing = settings.get("packing")
     if packing is not None:
         ways = [way for way in ways if (way.mode == "packed") == bool(packing)]
@@ -189,6 +183,18 @@ def _as_set(tiles: Tiles, settings: Mapping[str, Setting]) -> Tiles:
     return replace(tiles, **{field: int(settings[name]) for field, name in names.items() if name in settings})
 
 
+def _small_way(problem: Problem, target: Target, wants: Wants) -> Iterator[Way]:
+    """One tile for each product of a large batch."""
+    read = Buffers() if wants.ready else buffers(problem)
+    m, n, k, warps, stages = small_tile(problem)
+    n = max(n, wants.least_columns)
+    room = target.gpu.shared_per_block // BYTES[problem.left.dtype] // 2
+    while k > 16 and read.elements(m, n, k, stages) > room:
+        k //= 2
+    if read.elements(m, n, k, stages) <= room:
+        yield Way("direct", "tf32x3", Tiles(m, n, k, warps, stages))
+
+
 def _ways(problem: Problem, target: Target, grade: str, wants: Wants) -> Iterable[Way]:
     gpu = target.gpu
     packed = PACKED.get(grade, ()) if gpu.vendor == "nvidia" or grade == "fp32" else ()
@@ -223,7 +229,7 @@ def _ways(problem: Problem, target: Target, grade: str, wants: Wants) -> Iterabl
     turned = direct in ("tf32", "tf32x3") and not problem.depth_contiguous
     slow = direct == "half" and not wants.ready
     base = (CROWDED, *DIRECT[direct]) if crowded else DIRECT[direct]
-    if _tiny(problem, gpu) and direct != "ieee":
+    if tiny(problem, gpu) and direct != "ieee":
         base = (TINY_TILES,)
     if slow and shared_words(problem) is not None:
         base = (*base, *OF_WORDS)
@@ -236,16 +242,6 @@ def _ways(problem: Problem, target: Target, grade: str, wants: Wants) -> Iterabl
         )
         seconds = _seconds(problem, gpu, rate, tiles, None, slower, step=step, spans=spans)
         yield Way("direct", direct, tiles, seconds)
-
-
-def _tiny(problem: Problem, gpu: Gpu) -> bool:
-    """Whether a product is one of so many small ones that a warp for each fills the GPU: the pairs of a
-    sample's features. A tile for four warps would be mostly beyond its rows and columns."""
-    return (
-        max(problem.rows.value, problem.columns.value) <= TINY
-        and problem.depth.value <= TINY_DEPTH
-        and problem.batch.value >= TINY_BATCH * gpu.sms
-    )
 
 
 def _computed_seconds(problem: Problem, tiles: Tiles, gpu: Gpu) -> float:

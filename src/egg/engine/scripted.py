@@ -197,7 +197,7 @@ class ScriptedJudge:
 
 def _course(asked: Question, act: Act) -> tuple[GateRecord, ...]:
     """The gates that a machine with a GPU would have led the file through."""
-    met = [gate for gate in Gate if gate is not Gate.SANITIZER and gate not in asked.skip]
+    met = [gate for gate in Gate if gate not in (Gate.PLAN, Gate.SANITIZER, *asked.skip)]
     if asked.policy.level is Level.QUICK:
         met = [gate for gate in met if gate not in (Gate.MEMORY, Gate.REGRADE, Gate.INTERPRETER)]
     if act.refusal is not None:

@@ -12,6 +12,7 @@ from typing import Any
 
 from egg.core.errors import MachineError
 from egg.core.evaluation import Accepted, Evaluation, Gate, PlanAnswer
+from egg.core.policy import Host
 from egg.core.recording import Recording
 from egg.core.source import Candidate
 from egg.evaluator.judge.question import Question
@@ -68,6 +69,8 @@ def unsupported(evaluation: Evaluation, skip: tuple[Gate, ...] = ()) -> str:
     missing = [gate.value for gate in NEEDED if gate not in passed and gate not in skip]
     if missing:
         return f"it accepts without having passed {', '.join(missing)}"
+    if evaluation.policy.host is Host.RECORDED and (evaluation.recorded is None or Gate.PLAN not in passed):
+        return "it accepts a recorded plan that it does not hold"
     failed = [record.gate.value for record in evaluation.gates if not record.passed]
     if failed:
         return f"it accepts what failed at {', '.join(failed)}"

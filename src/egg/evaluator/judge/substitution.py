@@ -15,7 +15,10 @@ from egg.core.policy import Host
 from egg.core.source import Candidate
 from egg.evaluator.judge.question import PlanRequest, Question
 
-OTHER_STEPS = "the plan takes other steps at the task's own size than at the size that is interpreted: read domain.own_size"
+OTHER_STEPS = (
+    "the plan takes other steps at the task's own size than at the size that is interpreted: "
+    "read domain.own_size"
+)
 OnGate = Callable[[Gate], None]
 
 

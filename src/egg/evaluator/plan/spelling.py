@@ -95,7 +95,7 @@ def spelled_operator(
         return special(args, kwargs, word)
     given = {n: v for n, v in kwargs.items() if n not in ("device", "layout", "pin_memory") and v is not None}
     options = [f"{n}={word(v)}" for n, v in given.items()]
-    if "device" in kwargs or _makes(func):
+    if "device" in kwargs or makes(func):
         options.append(f"device={device}")
     if any(isinstance(v, torch.Generator) for v in given.values()):
         raise Unspelled(
@@ -115,7 +115,7 @@ def spelled_operator(
     )
 
 
-def _makes(func: Any) -> bool:
+def makes(func: Any) -> bool:
     """Whether it makes a tensor of numbers alone."""
     return any(argument.name == "device" for argument in func._schema.arguments) and not any(
         "Tensor" in str(argument.type) for argument in func._schema.arguments

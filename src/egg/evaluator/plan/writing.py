@@ -21,7 +21,7 @@ from triton.language import constexpr, dtype
 from triton.runtime.jit import JITFunction
 
 from egg.evaluator.plan.noting import Step, tensors_in
-from egg.evaluator.plan.spelling import Unspelled, spelled_operator, spelled_value
+from egg.evaluator.plan.spelling import Unspelled, makes, spelled_operator, spelled_value
 
 FIRST_ADDRESS = 0x7F00_0000_0000
 """Of the pretended GPU: a larger number is an address."""
@@ -196,7 +196,10 @@ class _Writer:
             return f"{step.what}({', '.join(given)})"
         if step.values is not None:
             return self._constant(step)
-        return spelled_operator(step.what, step.args, step.kwargs, self._word, self.device)
+        kwargs = step.kwargs
+        if makes(step.what) and isinstance(step.result, torch.Tensor) and kwargs.get("dtype") is None:
+            kwargs = kwargs | {"dtype": step.result.dtype}  # whatever the default is where the plan is used
+        return spelled_operator(step.what, step.args, kwargs, self._word, self.device)
 
     def _constant(self, step: Step) -> str:
         if step.values == "too many":

@@ -83,9 +83,9 @@ HALF_STENCIL, HALF_STENCIL_TAPS = 2.2e12, 6.6e12
 """Bytes per second of those with 16-bit operands whose channels are last, and taps per second."""
 GROUPED = 4.0
 """Times slower with groups."""
-LONG_GROUPED, LONG_TAPS = 0.3e12, 32
-"""Operations per second of a one-dimensional 16-bit convolution with groups and more taps than that, which
-runs group after group on the ordinary units: 128 taps of 16 groups of 48 channels take 27 ms."""
+GROUPED_LINE, LONG_GROUPED, LONG_TAPS = 12e12, 0.6e12, 64
+"""Operations per second of one-dimensional convolutions with groups (7 to 20 TFLOP/s seen at 9 to 128 taps),
+and of 16-bit ones with more taps than that: 128 taps of 16 groups of 48 channels take 12 ms."""
 LIBRARY_LEAST, LIBRARY_STEP = 10e-6, 0.12e-6
 """Seconds of the smallest one with what it converts, and for every 32 channels and taps of a lone tile."""
 HALF_RATE = 2.3
@@ -208,8 +208,8 @@ def _library_seconds(graph: Graph, node: Node, grade: str | None, machine: Machi
         return max(floor, seconds / machine.bandwidth)
     if groups > 1 and channels == 1:
         return max(floor, moved / (STENCIL * machine.bandwidth))
-    if groups > 1 and half and dimensions == 1 and taps > LONG_TAPS:
-        return max(floor, flops / LONG_GROUPED)
+    if groups > 1 and dimensions == 1 and not transposed:
+        return max(floor, flops / (LONG_GROUPED if half and taps > LONG_TAPS else GROUPED_LINE))
     if transposed and prod(number(step) for step in node["stride"]) > 1:
         return max(floor, _strided(dimensions, taps, groups, channels, flops, moved, machine))
     if taps == 1 and groups == 1 and not half:

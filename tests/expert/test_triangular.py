@@ -133,6 +133,6 @@ def test_kernels_compile_at_any_size_and_batch(batch: str, rows: int, columns: i
         found = offline.capture(
             module_of(path), lambda: [torch.ones(s, device="cuda") for s in shapes], "sm_90"
         )
-        assert [kernel.name for kernel in offline.compile_all(found, "sm_90")] == ["triangular_solve_kernel"]
+        assert len(offline.compile_all(found, "sm_90")) == len(structure.groups)
 
     COMPILED.once(compile_all, path.read_text())

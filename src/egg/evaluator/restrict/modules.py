@@ -81,7 +81,7 @@ class Modules:
                 raise RestrictedError(verdict[1], "restricted.import")
         top = name.split(".")[0]
         if top not in LIBRARIES:
-            return self._copy(name)
+            return self._copy(name if fromlist else top)
         module = importlib.import_module(name)
         for path in (name, *wanted):
             loaded = sys.modules.get(path)
@@ -99,10 +99,7 @@ class Modules:
             self._paths[id(copy)] = name
             if name == "collections":
                 copy.abc = self._copy("collections.abc")  # type: ignore[attr-defined]
-        return self._copies[name] if name != "collections.abc" else self._of_collections()
-
-    def _of_collections(self) -> ModuleType:
-        return self._copies["collections.abc"]
+        return self._copies[name]
 
     def _contents(self, name: str) -> dict[str, Any]:
         made = {"logging": _logging, "warnings": _warnings}.get(name)

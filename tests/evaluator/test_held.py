@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from egg.evaluator.gates.moved import arrived
+from egg.evaluator.gates.moved import arrived, scale_of, usual
 from egg.evaluator.restrict.names import RestrictedError
 from egg.evaluator.worker.held import parameters_of, parts_of, state_of
 
@@ -68,3 +68,30 @@ def test_what_a_module_holds_is_what_its_slot_is_for(slot: str) -> None:
     vars(module)[slot]["more"] = Answering()
     with pytest.raises(RestrictedError, match=r"nn\.Module did not put there"):
         state_of(module)
+
+
+def test_another_rounding_of_weights_arrives_and_a_small_channel_that_stands_still_does_not() -> None:
+    generator = torch.Generator().manual_seed(1)
+    weights = torch.randn(512, 576, generator=generator)
+    weights -= weights.mean(1, keepdim=True)  # means that are nearly zero
+    weights[7] *= 1e-4
+    inputs = torch.rand(64, 576, generator=generator)
+
+    def rounded(bits: torch.Tensor) -> torch.Tensor:
+        return (bits & ~0x1FFF).view(torch.float32)
+
+    def statistics(w: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        products = inputs.double() @ w.double().T
+        return 0.1 * products.mean(0), 0.1 * products.var(0) + 0.9
+
+    exact, _ = statistics(weights)
+    ours, variance = statistics(rounded(weights.view(torch.int32)))  # towards zero
+    theirs, _ = statistics(rounded(weights.view(torch.int32) + 0x1000))  # to the nearest
+    before, errors = torch.zeros_like(ours), (ours - exact).abs()
+    scale = scale_of("bn.running_mean", {"bn.running_mean": ours, "bn.running_var": variance - 0.9})
+    assert not arrived(theirs, ours, before, errors=errors), "some channel is right by luck"
+    assert arrived(theirs, ours, before, errors=usual(errors, scale))
+    still = theirs.clone()
+    still[7] = 0.0
+    assert not arrived(still, ours, before, errors=usual(errors, scale))
+    assert scale_of("counts", {"counts": ours}) is None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 
 from egg.evaluator.reference.answers import same_values
@@ -16,6 +18,31 @@ OWN_ERRORS_EACH = 32.0
 """How many times the reference's own error of an element that element may be off by."""
 LEAST = 1e-30
 """Smaller numbers may be flushed to zero."""
+
+
+MEAN, VARIANCE = "running_mean", "running_var"
+
+
+def scale_of(name: str, state: Mapping[str, torch.Tensor]) -> torch.Tensor | None:
+    """What the channels of a norm vary by: errors of its statistics are in proportion to it. ``None`` for other
+    buffers."""
+    before, _, kind = name.rpartition(".")
+    variance = state.get(f"{before}.{VARIANCE}" if before else VARIANCE)
+    if variance is None or kind not in (MEAN, VARIANCE):
+        return None
+    wide = variance.double().clamp_min(0.0)
+    return wide.sqrt() if kind == MEAN else wide
+
+
+def usual(errors: torch.Tensor, scale: torch.Tensor | None) -> torch.Tensor:
+    """Each element's own error, or the median error for its scale where its own is smaller than that."""
+    if scale is None or scale.shape != errors.shape:
+        return errors
+    known = scale.isfinite() & (scale > 0.0)
+    if not known.any():
+        return errors
+    share = (errors.to(scale)[known] / scale[known]).median()
+    return torch.maximum(errors.to(scale), (scale * share).nan_to_num(0.0, 0.0, 0.0))
 
 
 def arrived(

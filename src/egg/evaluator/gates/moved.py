@@ -24,8 +24,10 @@ MEAN, VARIANCE = "running_mean", "running_var"
 
 
 def scale_of(name: str, state: Mapping[str, torch.Tensor]) -> torch.Tensor | None:
-    """What the channels of a norm vary by: errors of its statistics are in proportion to it. ``None`` for other
-    buffers."""
+    """What the channels of a norm vary by: errors of its statistics are in proportion to it.
+
+    ``None`` for other buffers.
+    """
     before, _, kind = name.rpartition(".")
     variance = state.get(f"{before}.{VARIANCE}" if before else VARIANCE)
     if variance is None or kind not in (MEAN, VARIANCE):

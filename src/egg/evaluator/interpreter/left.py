@@ -79,11 +79,16 @@ class Left:
         if marks is not None and not self.found and not (fresh and written) and marks.any():
             self.found = f"operator {operator} reads {UNWRITTEN if fresh else FOLLOWS}"
 
-    def write(self, tensor: torch.Tensor) -> None:
-        """By an operator of PyTorch."""
+    def asks(self, tensor: torch.Tensor) -> bool:
+        """Whether it matters which elements an operator writes."""
+        marks = self._of(tensor)
+        return marks is not None and bool(marks.any())
+
+    def write(self, tensor: torch.Tensor, covered: torch.Tensor | None = None) -> None:
+        """By an operator of PyTorch; ``covered``: the elements, where it is not all of them."""
         marks = self._of(tensor)
         if marks is not None:
-            marks[...] = False
+            marks[... if covered is None else covered.numpy()] = False
 
     def _of(self, tensor: torch.Tensor) -> np.ndarray | None:
         """The marks of the elements that a tensor looks at."""

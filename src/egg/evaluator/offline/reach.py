@@ -2,8 +2,8 @@
 
 Three things are read from Triton's IR at the full grid: whether a program leaves the tensors it is given
 (:mod:`egg.evaluator.work.bounds`), whether the outputs are written from their first element to their last,
-and whether as many bytes are stored as they have. The interpreter sees a smaller size of the same program;
-a branch that is taken only at the full one is seen here.
+without a gap between launches, and whether as many bytes are stored as they have. The interpreter sees a
+smaller size of the same program; a branch that is taken only at the full one is seen here.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from egg.evaluator.work.count import most_stored
 
 ENOUGH = 0.995
 """Of an output's bytes that must be stored: what a few programs show of all is not exact to the last byte."""
+MOST_FOLLOWED, MOST_STEPS = 2**15, 2_000_000
+"""Programs that are followed where something between launches seems to be left out, and operations of all."""
 MOST_LOOKED_AT = 24
 """Launches of one call that are followed; a long row of equal ones is followed at its first and last."""
 
@@ -62,7 +64,8 @@ def _unwritten(
     """Outputs in raw memory of which some part is shown to be written by no launch.
 
     Either all programs together store fewer bytes than it has, each taken for the one that stores most of
-    those looked at: programs may have uneven shares. Or no program stores to its first byte, or to its last.
+    those looked at: programs may have uneven shares. Or no program stores to its first byte, or to its last,
+    or to a byte that lies between what the launches reach.
     A launch that cannot be followed, or that is given the output and stores where data say, may write
     anything: then nothing is concluded. Nor is it where the grid is divided among several tensors: the few
     programs that are followed may all belong to the others.
@@ -87,6 +90,12 @@ def _unwritten(
                 "correctness.unwritten",
                 f"output {output.path}: no program of the launches {names} stores its {end} element",
             )
+        elif hole := _hole(output, kernels, given):
+            yield Problem(
+                "correctness.unwritten",
+                f"output {output.path}: no program of the launches {names} stores its bytes "
+                f"{hole[0]} to {hole[1]}",
+            )
 
 
 def _missed(output: RawOutput, kernels: Mapping[str, Any], given: list[tuple[Launch, Reach | None]]) -> str:
@@ -100,6 +109,36 @@ def _missed(output: RawOutput, kernels: Mapping[str, Any], given: list[tuple[Lau
         if all(touched is False for touched in found):
             return end
     return ""
+
+
+def _hole(
+    output: RawOutput, kernels: Mapping[str, Any], given: list[tuple[Launch, Reach | None]]
+) -> tuple[int, int] | None:
+    """Bytes between the reaches of launches that none of them stores. Programs at the corners of a grid show
+    how far it reaches as a rule; where that leaves something out, all of them are followed."""
+    reaches = [re.stored[output.address] for _, re in given if re and output.address in re.stored]
+    if any(re is None or re.blind for _, re in given):
+        return None
+    covered = output.first - 1
+    for low, high in sorted(reaches):
+        if low > covered + 1 and covered >= output.first:
+            middle = (covered + low) // 2
+            found = [
+                touches(
+                    ttir_of(kernels[la.key]),
+                    la.arguments,
+                    la.grid,
+                    output.address,
+                    middle,
+                    most=MOST_FOLLOWED,
+                    steps=MOST_STEPS,
+                )
+                for la, _ in given
+            ]
+            if all(touched is False for touched in found):
+                return covered + 1, low - 1
+        covered = max(covered, high)
+    return None
 
 
 def _across(reached: Reach, address: int, byte: int) -> bool:

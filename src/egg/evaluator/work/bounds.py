@@ -175,26 +175,33 @@ def reach(ttir: str, arguments: Mapping[str, Argument], grid: tuple[int, ...]) -
 
 
 def touches(
-    ttir: str, arguments: Mapping[str, Argument], grid: tuple[int, ...], address: int, byte: int
+    ttir: str,
+    arguments: Mapping[str, Argument],
+    grid: tuple[int, ...],
+    address: int,
+    byte: int,
+    *,
+    most: int = MOST_FOLLOWED,
+    steps: int = MOST_STEPS,
 ) -> bool | None:
     """Whether some program of a launch stores across a byte of a storage; ``None`` where that is not known.
 
-    The programs are followed one by one. Where a loop of one was not followed to its end, or there are too
-    many of them, an access that was not seen may be the one.
+    The programs are followed one by one, so many of them at ``most``. Where a loop of one was not followed to
+    its end, or there are too many of them, an access that was not seen may be the one.
     """
     try:
         launch = _Launch.of(ttir, arguments, grid)
         if launch is None:
             return None
-        left, sure = MOST_STEPS, prod(launch.grid) <= MOST_FOLLOWED
-        for place in itertools.islice(itertools.product(*map(range, launch.grid)), MOST_FOLLOWED):
-            steps = Steps(STEPS)
-            program, noted = launch.follow(place, steps)
-            sure = sure and program.complete and not noted.blind and not steps.short
+        left, sure = steps, prod(launch.grid) <= most
+        for place in itertools.islice(itertools.product(*map(range, launch.grid)), most):
+            own = Steps(STEPS)
+            program, noted = launch.follow(place, own)
+            sure = sure and program.complete and not noted.blind and not own.short
             stores = (r for r in noted.seen if r.store and launch.tensors[r.argument].address == address)
             if any(r.low <= byte <= r.high for r in stores):
                 return True
-            left -= STEPS - steps.left
+            left -= STEPS - own.left
             if left <= 0:
                 return None
         return False if sure else None

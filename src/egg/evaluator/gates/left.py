@@ -48,7 +48,7 @@ def run(trial: Trial) -> Notes:
             "state.buffers", f"forward moves {', '.join(missing[:5])}, which ModelNew has not", HINT
         )
     if not moving:
-        _compare(trial, _state(trial), 0)
+        compare_state(trial, reference_state(trial), 0)
         return {"buffers": []}
     trial.connection.restore_weights()  # earlier questions may have left NaN or infinity in the buffers
     _called(trial, AS_BUILT, time.perf_counter())
@@ -62,7 +62,7 @@ def run(trial: Trial) -> Notes:
 
 def _called(trial: Trial, most: int, until: float) -> None:
     """Up to so many calls from the state that both sides have; what they leave is compared."""
-    before, calls = _state(trial), 0
+    before, calls = reference_state(trial), 0
     while calls < most and (calls < LEAST or time.perf_counter() < until):
         calls += 1
         case = trial.reference.answer(
@@ -70,7 +70,7 @@ def _called(trial: Trial, most: int, until: float) -> None:
         )
         trial.buffers.place(case)
         trial.ask(case)
-    _compare(trial, before, calls)
+    compare_state(trial, before, calls)
 
 
 def untouched(trial: Trial) -> None:
@@ -85,9 +85,9 @@ def untouched(trial: Trial) -> None:
     trial.buffers.lay_weights(ours)  # where new instances find them
 
 
-def _compare(trial: Trial, before: dict[str, torch.Tensor], calls: int) -> None:
+def compare_state(trial: Trial, before: dict[str, torch.Tensor], calls: int) -> None:
     """Refuse what is not where the reference left it. Its own errors are measured where something is not."""
-    theirs, ours = trial.connection.candidate_state(), _state(trial)
+    theirs, ours = trial.connection.candidate_state(), reference_state(trial)
     late: list[str] = []
     for name in trial.connection.names.values():
         if name.endswith(COUNTER) and not same_values(theirs[name], ours[name]):
@@ -107,7 +107,7 @@ def _refused(name: str, what: str, theirs: dict[str, torch.Tensor], ours: dict[s
     return Refused("state.buffers", f"{name} {what} ({_shown(theirs[name], ours[name])})", HINT)
 
 
-def _state(trial: Trial) -> dict[str, torch.Tensor]:
+def reference_state(trial: Trial) -> dict[str, torch.Tensor]:
     return {name: value.detach().clone() for name, value in trial.reference.module.state_dict().items()}
 
 

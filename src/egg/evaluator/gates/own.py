@@ -32,6 +32,7 @@ import torch
 from egg.core.errors import TaskError
 from egg.evaluator.compare.compare import compare
 from egg.evaluator.gates import build, provenance, remembered, repeated
+from egg.evaluator.gates.left import compare_state, reference_state
 from egg.evaluator.gates.own_ways import Ways
 from egg.evaluator.gates.unusual import tables
 from egg.evaluator.process.handle import Fault
@@ -163,7 +164,7 @@ class _Own:
             reply = self._first(case)
             each = time.perf_counter() - began
             self.brief = not reply.whole or FURTHER * each > trial.settings.own_seconds
-            left = self._again(case, BRIEFLY * each if self.brief else each)
+            left = self._again(case, BRIEFLY * each if self.brief else each, whole=reply.whole)
         except _NotRun as why:
             return {"own_size": f"{NOT_RUN}{why}"}
         except Fault as fault:
@@ -204,6 +205,7 @@ class _Own:
         *,
         keep: bool = False,
         left: bool = False,
+        fresh: bool = False,
         grad: protocol.GradMode = protocol.GradMode.OFF,
         index: int = 0,
     ) -> protocol.Excerpted:
@@ -213,7 +215,7 @@ class _Own:
         trial.buffers.poison(0)
         masks = trial.buffers.sets[1].outputs
         call = replace(trial.buffers.call_set(case, 0), slots=trial.buffers.sets[index].inputs)
-        request = protocol.Excerpt(call, masks, case.seed, keep, self.brief, left, grad)
+        request = protocol.Excerpt(call, masks, case.seed, keep, self.brief, left, fresh, grad)
         reply = trial.connection.request(request, SECONDS)
         answered = reply.answered
         if answered is None:
@@ -234,7 +236,7 @@ class _Own:
         trial.checks.check_inputs_unchanged(case, index)
         return reply
 
-    def _again(self, case: Case, each: float) -> list[str]:
+    def _again(self, case: Case, each: float, *, whole: bool) -> list[str]:
         """Further calls of the instance; what could not be asked of it."""
         trial, seconds = self.trial, self.trial.settings.own_seconds
         if self.cost.flops > REPEATED_FLOPS:
@@ -245,6 +247,8 @@ class _Own:
             left += repeated.run(trial, case, self._again_once, each, seconds)
             if self.keeps:
                 left += self._watch(each)
+            if whole and not self.brief:
+                left += self._alone(each)
             if trial.reference.reweighed:
                 case = trial.reference.answer(case.label, case.inputs, own=False)
             ways = Ways(trial, case, self._again_once, each)
@@ -291,6 +295,23 @@ class _Own:
         answered = self._ask(third, left=True).answered
         if answered is not None and answered.left:
             raise remembered.loaded(answered.left)
+        return []
+
+    def _alone(self, each: float) -> list[str]:
+        """One call from the state that both sides have: it loads nothing from new memory that it has not stored
+        there, and leaves in the module what the reference leaves. Where every program runs."""
+        if 2 * each > self.trial.settings.own_seconds:
+            return ["what new memory holds is loaded, or something is left in the module"]
+        trial = self.trial
+        trial.connection.request(protocol.Note(trial.reference.leaves))
+        trial.connection.restore_weights()
+        before = reference_state(trial)
+        case = trial.reference.answer("a call from the same state", trial.reference.draw(), golden=False)
+        answered = self._ask(case, left=True, fresh=True).answered
+        if answered is not None and answered.left:
+            raise remembered.loaded(answered.left)
+        compare_state(trial, before, 1)
+        trial.connection.restore_weights()
         return []
 
     def _idle(self, case: Case, until: float) -> None:

@@ -45,7 +45,7 @@ class Left:
         self._session.left = None
 
     def fresh(self, tensor: torch.Tensor) -> None:
-        """Elements of memory that was just taken."""
+        """Elements of memory that was just taken; with what lies between them, where it begins there."""
         storage = tensor.untyped_storage()
         at, before = storage.data_ptr(), self._marks.get(storage.data_ptr())
         if before is None:
@@ -54,6 +54,9 @@ class Left:
             known = np.zeros(0, dtype=bool) if before is None else before
             self._marks[at] = np.pad(known, (0, storage.nbytes() - len(known)))
             self._memory.append(tensor.detach())
+        if tensor.storage_offset() == 0:
+            self._marks[at][...] = True
+            return
         marks = self._of(tensor)
         if marks is not None:
             marks[...] = True

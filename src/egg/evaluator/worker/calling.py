@@ -127,8 +127,14 @@ class Calling(Remembering):
         launches.reset()
         arguments = self._arguments(asked.call.inputs, asked.call.slots)
         left = self._left() if asked.left else None
+
+        def filled(tensor: torch.Tensor) -> None:
+            arenas.poison(tensor)
+            if left is not None and asked.fresh:
+                left.fresh(tensor)
+
         recorder = Recorder(
-            fill_empties=arenas.poison,
+            fill_empties=filled,
             given=arguments,
             launched=lambda: sum(launches.counts().values()),
             reader=left,

@@ -36,6 +36,8 @@ class Excerpt(Request[Excerpted], command="excerpt"):
     """Of launches that do not run whole, few programs."""
     left: bool = False
     """Look for loads of what earlier calls left."""
+    fresh: bool = False
+    """Of what new memory holds too. Where every program runs: what others did not write is no fault."""
     grad: GradMode = GradMode.OFF
 
 

@@ -112,6 +112,8 @@ EDITS = {
     "a global": ("        return t1", "        global HALF\n        return t1"),
     "an assertion": ("        return t1", "        assert x is not None\n        return t1"),
     "an early return": ("        self.seen.add_(1)", "        return x\n        self.seen.add_(1)"),
+    "a place in an input's memory": ("torch.empty_like(x)", "torch.as_strided(x, [8], [1], 0)"),
+    "the same as a method": ("torch.empty_like(x)", "x.as_strided([8], [1], 0)"),
     "an out argument": ("torch.empty_like(x)", "torch.mul(x, 2, out=self.weight)"),
     "a weight in place": ("self.seen.add_(1)", "self.weight.add_(1)"),
     "an input in place": ("self.seen.add_(1)", "x.add_(1)"),

@@ -152,12 +152,16 @@ class Straight:
             if not is_function(dotted) and dotted != "torch.tensor":
                 raise _Wrong(node, f"{dotted} is not among the functions of a plan")
             roots = self._given(node)
+            if path[-1] == "as_strided" and roots and (len(node.args) != 3 or node.keywords):
+                raise _Wrong(node, "a place in memory: only in a tensor of the call's own is it known")
             if path[-1].endswith("_") and node.args:
                 self._writes(node, self._operand(node.args[0]), f"{dotted} writes to its argument")
             return roots if path[-1] in VIEWS or path[-1].endswith("_") else NEW
         if not isinstance(node.func, ast.Attribute) or node.func.attr not in METHODS:
             raise _Wrong(node, f"`{ast.unparse(node.func)[:60]}` is not among the calls of a plan")
         receiver, name = self._operand(node.func.value), node.func.attr
+        if name == "as_strided":
+            raise _Wrong(node, "write torch.as_strided")
         roots = self._given(node)
         if _changes(name):
             self._writes(node, receiver, f".{name} writes")

@@ -21,7 +21,7 @@ from triton.language import constexpr, dtype
 from triton.runtime.jit import JITFunction
 
 from egg.evaluator.plan.noting import Step, tensors_in
-from egg.evaluator.plan.spelling import Unspelled, makes, spelled_operator, spelled_value
+from egg.evaluator.plan.spelling import Unspelled, makes, spelled_operator, spelled_strided, spelled_value
 
 FIRST_ADDRESS = 0x7F00_0000_0000
 """Of the pretended GPU: a larger number is an address."""
@@ -88,7 +88,10 @@ class _Writer:
         for tensor in (*noted.inputs.values(), *noted.state.values()):
             self.base.setdefault(_storage(tensor), tensor)
         for number, step in enumerate(noted.steps):
+            parts = {_storage(t) for t in step.inputs} - {_storage(t) for t in step.writes}
             for tensor in step.outputs:
+                if _storage(tensor) in self.kept - parts:
+                    continue  # it made the memory of a weight: nothing but a view of the weight is that again
                 self.first.setdefault(place_of(tensor), number)
                 self.base.setdefault(_storage(tensor), tensor)
         self.device = f"{next(iter(self.given.values()))}.device" if self.given else '"cuda"'
@@ -228,9 +231,11 @@ class _Writer:
             )
         if place_of(base) == place:
             raise Unspelled("a tensor comes from nowhere that was seen", "make it of the inputs and weights")
-        spelled = f"torch.as_strided({self._name(base)}, {list(tensor.shape)}, {list(tensor.stride())}, "
+        spelled = spelled_strided(
+            base, tensor.shape, tensor.stride(), int(tensor.storage_offset()), self._word
+        )
         self.names[place] = self._new_name()
-        self.lines.append(f"{self.names[place]} = {spelled}{int(tensor.storage_offset())})")
+        self.lines.append(f"{self.names[place]} = {spelled}")
         return self.names[place]
 
     def _literal(self, tensor: torch.Tensor, place: Place) -> str:

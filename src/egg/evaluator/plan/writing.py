@@ -89,9 +89,12 @@ class _Writer:
             self.base.setdefault(_storage(tensor), tensor)
         for number, step in enumerate(noted.steps):
             parts = {_storage(t) for t in step.inputs} - {_storage(t) for t in step.writes}
+            same = {place_of(t) for t in step.inputs}
             for tensor in step.outputs:
-                if _storage(tensor) in self.kept - parts:
-                    continue  # it made the memory of a weight: nothing but a view of the weight is that again
+                if _storage(tensor) in self.kept and (
+                    _storage(tensor) not in parts or place_of(tensor) in same
+                ):
+                    continue  # what made the memory of a weight is no view of it
                 self.first.setdefault(place_of(tensor), number)
                 self.base.setdefault(_storage(tensor), tensor)
         self.device = f"{next(iter(self.given.values()))}.device" if self.given else '"cuda"'

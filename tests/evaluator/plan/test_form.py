@@ -122,6 +122,10 @@ EDITS = {
     "a kernel that stores in an input": ("(x, self.weight, t1,", "(t1, self.weight, x,"),
     "a copy in place of the base": ("self.seen.add_(1)", "x.t().copy_(self.weight)"),
     "another constructor": ("self.built_with = form_of([features])", "self.built_with = 1"),
+    "settings that are computed": (
+        "        if form == ",
+        "        if form_of([self.seen.sum()]) == ('list', 1) and form == ",
+    ),
     "another guard": ("weights, modes)\n", "weights, self.modes)\n"),
     "a guard that stores": ("        modes = [", "        self.count = 1\n        modes = ["),
     "another base": ("class ModelNew(Model)", "class ModelNew(Model, dict)"),
@@ -175,7 +179,13 @@ def test_what_is_edited_is_refused(name: str) -> None:
 
 def test_no_statement_can_be_left_out_of_the_frame() -> None:
     """Every top-level statement of the task and of the frame is needed, and ModelNew stands last."""
-    for name in ("def form_of(value)", "def learns(value)", "def spread(features)", "class Model(nn.Module)"):
+    for name in (
+        "def form_of(value)",
+        "def learns(value)",
+        "def apart(value)",
+        "def spread(features)",
+        "class Model(nn.Module)",
+    ):
         start = PLAN.index(name)
         end = PLAN.index("\n\n\n", start)
         assert found(PLAN[:start] + PLAN[end:]), name

@@ -220,12 +220,14 @@ def spelled_value(value: Any, tensor: Word) -> str:
         name = str(value).removeprefix("torch.")
         if name in DTYPES:
             return f"torch.{name}"
-    if value is None or isinstance(value, bool | str):
+    if value is None or isinstance(value, bool):
         return repr(value)
+    if isinstance(value, str):
+        return str.__repr__(value)
     if isinstance(value, int):
-        return repr(int(value))
+        return int.__repr__(value)
     if isinstance(value, float):
-        return repr(value) if math.isfinite(value) else _beyond(value)
+        return float.__repr__(value) if math.isfinite(value) else _beyond(value)
     if isinstance(value, list | tuple):
         parts = [spelled_value(item, tensor) for item in value]
         if isinstance(value, tuple) and type(value) is not torch.Size:

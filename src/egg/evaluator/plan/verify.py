@@ -233,7 +233,7 @@ class _Reader:
 
     def _model(self, node: ast.ClassDef) -> Iterator[Finding]:
         """The frame's constructor and guard, and the methods that the guard leads to."""
-        signatures = [Signature(form, (), "") for form in _forms(node)]
+        signatures = list(_signatures(node))
         wanted = ast.parse(model_text(self.made, signatures)).body[0]
         assert isinstance(wanted, ast.ClassDef)
         head = len(wanted.body)
@@ -260,17 +260,41 @@ class _Reader:
             yield _at(node, f"{len(methods)} recorded methods for {len(signatures)} signatures")
 
 
-def _forms(model: ast.ClassDef) -> Iterator[str]:
-    """The literals that the guard compares with."""
+def _signatures(model: ast.ClassDef) -> Iterator[Signature]:
+    """What the guard compares with."""
     for forward in model.body:
         for node in (
             forward.body if isinstance(forward, ast.FunctionDef) and forward.name == "forward" else ()
         ):
             match node:
+                case ast.If(test=ast.Compare(left=ast.Name(), comparators=[literal])) if is_literal(literal):
+                    yield Signature(ast.unparse(literal), (), "")
                 case ast.If(
-                    test=ast.Compare(left=ast.Name(id="form"), ops=[ast.Eq()], comparators=[literal])
-                ) if is_literal(literal):
-                    yield ast.unparse(literal)
+                    test=ast.BoolOp(
+                        values=[
+                            ast.Compare(comparators=[literal]),
+                            ast.Compare(
+                                left=ast.Call(args=[ast.List(elts=settings)]),
+                                comparators=[ast.Tuple() as set_to],
+                            ),
+                        ]
+                    )
+                ) if is_literal(literal) and is_literal(set_to) and all(map(_is_setting, settings)):
+                    named = tuple(map(ast.unparse, settings))
+                    yield Signature(ast.unparse(literal), (), "", named, ast.unparse(set_to))
+
+
+def _is_setting(node: ast.expr) -> bool:
+    """A public attribute of the module or of a part of it."""
+    if not isinstance(node, ast.Attribute):
+        return False
+    while isinstance(node, ast.Attribute | ast.Subscript):
+        if isinstance(node, ast.Attribute) and node.attr.startswith("_"):
+            return False
+        if isinstance(node, ast.Subscript) and not isinstance(node.slice, ast.Constant):
+            return False
+        node = node.value
+    return isinstance(node, ast.Name) and node.id == "self"
 
 
 def _with_fields(node: ast.ClassDef) -> ast.ClassDef:

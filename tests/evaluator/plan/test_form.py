@@ -36,6 +36,7 @@ def get_init_inputs():
     return [16]
 """
 KERNEL = """
+import math
 import torch
 import torch.nn as nn
 import triton
@@ -43,6 +44,8 @@ import triton.language as tl
 
 WIDE: tl.constexpr = tl.constexpr(16)
 HALF = 0.5
+KIND = tl.float32
+WHOLE = 2 * math.pi
 
 
 @triton.jit
@@ -54,7 +57,7 @@ def doubled(v):
 @triton.jit
 def scale(x, w, y, n, BLOCK: tl.constexpr):
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    v = doubled(tl.load(x + i, mask=i < n)) * HALF
+    v = doubled(tl.load(x + i, mask=i < n)).to(KIND) * HALF * WHOLE
     tl.store(y + i, v * tl.load(w + i % WIDE), mask=i < n)
 """
 FORM = "(('list', ('tensor', (8, 16), (16, 1), torch.float32)), ('list', ('int', 16)), ('list',), [True])"
@@ -140,6 +143,14 @@ EDITS = {
     "code of the module": ("HALF = 0.5", "HALF = 0.5\nprint(HALF)"),
     "a call in a constant": ("HALF = 0.5", "HALF = float(open('/dev/null').read() or 1)"),
     "a condition of the module": ("HALF = 0.5", "if torch.cuda.is_available():\n    HALF = 0.5"),
+    "a store by another name": ("HALF = 0.5", "HALF = 0.5\nput = tl.store"),
+    "a store by another name in an import": (
+        "import triton\n",
+        "import triton\nfrom triton.language import store as put\n",
+    ),
+    "an address by name": ("import triton\n", "import triton\nfrom triton.language import pointer_type\n"),
+    "a function as a default": ("n, BLOCK: tl.constexpr", "n, BLOCK: tl.constexpr = tl.store"),
+    "a kernel that is called load": ("HALF = 0.5", "HALF = 0.5\n\n@triton.jit\ndef load(p):\n    return p\n"),
     "a kernel again": ("HALF = 0.5", "HALF = 0.5\n\n@triton.jit\ndef scale(x):\n    pass\n"),
     "a plain function": ("HALF = 0.5", "HALF = 0.5\n\ndef helper(x):\n    return x\n"),
     "an autotuner": (
@@ -191,7 +202,22 @@ def test_no_statement_can_be_left_out_of_the_frame() -> None:
         assert found(PLAN[:start] + PLAN[end:]), name
 
 
-STORES = {
+AROUND = """
+import other
+import triton.language as tl
+from triton.language.extra import libdevice
+put = tl.store
+
+def helper(v, out):
+    tl.store(out, v)
+
+def first(p):
+    return p
+
+def total(v, w):
+    return v + w
+"""
+STORES: dict[str, tuple[str, set[str] | None]] = {
     "directly": ("tl.store(a + 1, b)", {"a"}),
     "through names": ("p = a\n    q = p + 1\n    tl.store(q, tl.load(b))", {"a"}),
     "by a loaded offset": ("tl.store(a + tl.load(b), 1)", {"a"}),
@@ -200,14 +226,28 @@ STORES = {
     "by a method": ("d = tl.make_tensor_descriptor(b, [1], [1], [1])\n    d.store([0], a)", {"b"}),
     "by a loop": ("for p in tl.static_range(a):\n        tl.store(p, b)", {"a"}),
     "nothing": ("tl.load(a + b)", set()),
+    "by a value that is stored": ("tl.store(a, b + c)", {"a"}),
+    "by a helper with the name of a load": ("tl.store(first(b), a)", {"b"}),
+    "by gathered addresses": ("tl.store(tl.gather(b, c, 0), a)", {"b", "c"}),
+    "an atomic store": ("tl.atomic_store(a, b)", {"a"}),
+    "by the type of what lies there": ("tl.store(a, tl.load(b).to(a.dtype.element_ty))", {"a"}),
+    "by the type of a loaded value": ("v = tl.load(b)\n    tl.store(a, tl.load(c).to(v.dtype))", {"a"}),
+    "a reduction": ("tl.store(a, tl.reduce(tl.load(b), 0, total))", {"a"}),
+    "a function of the library": ("tl.store(a, libdevice.tanh(tl.load(b)))", {"a"}),
+    "another name": ("put(a, b)", None),
+    "a number as an address": ("tl.store(tl.load(c).to(a.dtype), 1)", None),
+    "a helper handed over": ("tl.store(a, tl.reduce(b, 0, helper))", None),
+    "a method that is not known": ("a.copy_to(b)", None),
+    "a member of a helper": ("helper.fn(a, b)", None),
+    "another package": ("other.put(a, b)", None),
+    "the language as an argument": ("tl = a\n    tl.put(b)", set()),
 }
 
 
 @pytest.mark.parametrize("name", STORES)
 def test_what_a_kernel_may_store_through(name: str) -> None:
     body, stored = STORES[name]
-    text = f"def helper(v, out):\n    tl.store(out, v)\n\ndef kernel(a, b, c):\n    {body}\n"
-    assert Stores.of_source(text).of("kernel") == stored
+    assert Stores.of_source(f"{AROUND}\n\ndef kernel(a, b, c):\n    {body}\n").of("kernel") == stored
 
 
 def test_of_a_function_that_is_handed_over_nothing_is_known() -> None:

@@ -148,6 +148,10 @@ EDITS = {
         "import triton\n",
         "import triton\nfrom triton.language import store as put\n",
     ),
+    "a number as an address by a type": (
+        "    v = doubled(",
+        "    tl.store(tl.load(w).to(x.dtype), 1.0)\n    v = doubled(",
+    ),
     "an address by name": ("import triton\n", "import triton\nfrom triton.language import pointer_type\n"),
     "a function as a default": ("n, BLOCK: tl.constexpr", "n, BLOCK: tl.constexpr = tl.store"),
     "a kernel that is called load": ("HALF = 0.5", "HALF = 0.5\n\n@triton.jit\ndef load(p):\n    return p\n"),
@@ -214,6 +218,9 @@ def helper(v, out):
 def first(p):
     return p
 
+def typed(p, v):
+    return v.to(p.dtype)
+
 def total(v, w):
     return v + w
 """
@@ -235,7 +242,8 @@ STORES: dict[str, tuple[str, set[str] | None]] = {
     "a reduction": ("tl.store(a, tl.reduce(tl.load(b), 0, total))", {"a"}),
     "a function of the library": ("tl.store(a, libdevice.tanh(tl.load(b)))", {"a"}),
     "another name": ("put(a, b)", None),
-    "a number as an address": ("tl.store(tl.load(c).to(a.dtype), 1)", None),
+    "a number as an address": ("tl.store(tl.load(c).to(a.dtype), 1)", {"a", "a.dtype"}),
+    "a number as an address in a helper": ("typed(a + 1, b)", {"a.dtype"}),
     "a helper handed over": ("tl.store(a, tl.reduce(b, 0, helper))", None),
     "a method that is not known": ("a.copy_to(b)", None),
     "a member of a helper": ("helper.fn(a, b)", None),

@@ -72,7 +72,8 @@ class Stores:
         )
 
     def of(self, name: str) -> frozenset[str] | None:
-        """Parameters that kernel ``name`` may write through; ``None`` where that is not known."""
+        """Parameters that kernel ``name`` may write through, and (:func:`type_of`) those of which it asks the
+        type, which makes a pointer of a number if it is a pointer's; ``None`` where that is not known."""
         if name not in self._found:
             self._found[name] = None  # of one that calls itself nothing is known
             if name in self._functions:
@@ -83,28 +84,30 @@ class Stores:
         names = parameters(function)
         reach: dict[str, set[str]] = {name: {name} for name in names}
         targets: set[str] = set()
+        inside = [node for part in function.body for node in ast.walk(part)]
+        elements = {id(n.value) for n in inside if isinstance(n, ast.Attribute) and n.attr == "element_ty"}
         changed = True
         while changed:
             before = {n: len(r) for n, r in reach.items()}, len(targets)
-            for node in ast.walk(function):
+            for node in inside:
                 for target, value in _bound(node):
                     reach.setdefault(target, set()).update(self._carried(value, reach))
-            for node in ast.walk(function):
-                written = self._node(node, function, reach)
+            for node in inside:
+                written = self._node(node, elements, reach)
                 if written is None:
                     return None
                 targets |= written
             changed = before != ({n: len(r) for n, r in reach.items()}, len(targets))
-        return frozenset(targets & set(names))
+        return frozenset(targets & {*names, *map(type_of, names)})
 
-    def _node(self, node: ast.AST, function: Function, reach: dict[str, set[str]]) -> set[str] | None:
+    def _node(self, node: ast.AST, elements: set[int], reach: dict[str, set[str]]) -> set[str] | None:
         """Parameters that one expression may write through."""
         if isinstance(node, ast.Call):
             return self._call(node, reach)
         if isinstance(node, ast.Attribute) and node.attr in ADDRESSES:
             return None
-        if isinstance(node, ast.Attribute) and node.attr == "dtype" and self._carried(node.value, reach):
-            return set() if id(node) in _under_element_type(function) else None  # it may be a pointer's
+        if isinstance(node, ast.Attribute) and node.attr in ("dtype", "type") and id(node) not in elements:
+            return set(map(type_of, self._carried(node.value, reach)))
         return set()
 
     def _call(self, node: ast.Call, reach: dict[str, set[str]]) -> set[str] | None:
@@ -154,7 +157,8 @@ class Stores:
         if any(isinstance(a, ast.Starred) for a in node.args) or any(k.arg is None for k in node.keywords):
             return None
         given = [*zip(named, node.args, strict=False), *((str(k.arg), k.value) for k in node.keywords)]
-        return set().union(*(self._carried(v, reach) for n, v in given if n in stored))
+        found = set().union(*(self._carried(v, reach) for n, v in given if n in stored))
+        return found.union(*(map(type_of, self._carried(v, reach)) for n, v in given if type_of(n) in stored))
 
     def _carried(self, value: ast.AST, reach: dict[str, set[str]]) -> set[str]:
         """Parameters whose addresses an expression may hold."""
@@ -179,11 +183,8 @@ def parameters(function: Function) -> list[str]:
     return [p.arg for p in (*a.posonlyargs, *a.args, *a.kwonlyargs)]
 
 
-def _under_element_type(function: Function) -> set[int]:
-    """Types of which only the type of what lies there is asked."""
-    return {
-        id(n.value) for n in ast.walk(function) if isinstance(n, ast.Attribute) and n.attr == "element_ty"
-    }
+def type_of(parameter: str) -> str:
+    return f"{parameter}.dtype"
 
 
 def _bound(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:

@@ -11,7 +11,9 @@ import ast
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from egg.evaluator.plan.stores import Stores, parameters
+from triton import language
+
+from egg.evaluator.plan.stores import Stores, parameters, type_of
 from egg.evaluator.plan.vocabulary import METHODS, VALUES, VIEWS, is_function
 
 Roots = frozenset[str]
@@ -111,6 +113,8 @@ class Straight:
             if parameter is None:
                 raise _Wrong(call, "arguments that are not written out")
             roots = self._argument(value)
+            if stored and type_of(parameter) in stored and not (_is_descriptor(value) or is_literal(value)):
+                raise _Wrong(call, f"kernel {name} asks the type of the address {parameter}: use .element_ty")
             if stored is None or parameter in stored:
                 self._writes(call, roots, f"kernel {name} may store through {parameter}")
 
@@ -118,15 +122,11 @@ class Straight:
         """Of a launch: a tensor, a number, a kernel, a type, a descriptor, or several."""
         if isinstance(node, ast.Name) and node.id in self.kernels:
             return NEW
-        if (
-            _path(node)[:2] == ["triton", "language"]
-            and len(_path(node)) == 3
-            and not _path(node)[2].startswith("_")
-        ):
+        if _path(node)[:2] == ["triton", "language"] and len(_path(node)) == 3 and is_type(_path(node)[2]):
             return NEW
         if isinstance(node, ast.Tuple):
             return NEW.union(*map(self._argument, node.elts))
-        if isinstance(node, ast.Call) and _path(node.func) == ["TensorDescriptor"]:
+        if isinstance(node, ast.Call) and _is_descriptor(node):
             rest = [*node.args[1:], *(k.value for k in node.keywords)]
             if not node.args or not all(map(is_literal, rest)):
                 raise _Wrong(node, "a descriptor of something else than a tensor and numbers")
@@ -260,6 +260,15 @@ def is_literal(node: ast.expr) -> bool:
         case ast.Attribute(value=ast.Name(id="torch"), attr=name):
             return name in VALUES
     return False
+
+
+def is_type(name: str) -> bool:
+    """Whether the language has a type of numbers of this name."""
+    return type(vars(language).get(name)) is language.dtype
+
+
+def _is_descriptor(node: ast.expr) -> bool:
+    return isinstance(node, ast.Call) and _path(node.func) == ["TensorDescriptor"]
 
 
 def _is_number(node: ast.expr) -> bool:

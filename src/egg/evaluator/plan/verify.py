@@ -13,15 +13,13 @@ import ast
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from triton import language
-
 from egg.core.evaluation import Gate, Refusal
 from egg.evaluator.plan.assemble import FRAME, Signature, model_text
 from egg.evaluator.plan.kernels import JIT_OPTIONS, bound_names
 from egg.evaluator.plan.skeleton import Skeleton, skeleton
 from egg.evaluator.plan.spelling import Unspelled
 from egg.evaluator.plan.stores import ADDRESSES, BUILTINS, LANGUAGE, PARTS, READS, WRITES, Stores, imports_of
-from egg.evaluator.plan.straight import Straight, is_literal
+from egg.evaluator.plan.straight import Straight, is_literal, is_type
 from egg.evaluator.plan.vocabulary import VALUES
 from egg.evaluator.static.findings import Finding, Findings
 
@@ -183,7 +181,7 @@ class _Reader:
         path = ".".join([self.imported.get(_root(node), ""), *_dotted(node)[1:]])
         module, _, name = path.rpartition(".")
         if module == LANGUAGE:
-            return isinstance(vars(language).get(name), language.dtype)
+            return is_type(name)
         return (module == "math" and name in ("pi", "e", "inf", "nan", "tau")) or (
             module == "torch" and name in VALUES
         )

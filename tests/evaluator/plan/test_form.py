@@ -117,6 +117,33 @@ EDITS = {
     "an early return": ("        self.seen.add_(1)", "        return x\n        self.seen.add_(1)"),
     "a place in an input's memory": ("torch.empty_like(x)", "torch.as_strided(x, [8], [1], 0)"),
     "the same as a method": ("torch.empty_like(x)", "x.as_strided([8], [1], 0)"),
+    "a product of one factor in place": (
+        "self.seen.add_(1)",
+        "t7 = torch.einsum('ij->ji', x)\n        t7.add_(1)",
+    ),
+    "a reshape in place": ("self.seen.add_(1)", "t7 = torch.reshape(x, (128,))\n        t7.add_(1)"),
+    "a dropout that is off, in place": (
+        "self.seen.add_(1)",
+        "t7 = torch.nn.functional.dropout(x, 0.5, False)\n        t7.add_(1)",
+    ),
+    "a product of one matrix in place": (
+        "self.seen.add_(1)",
+        "t7 = torch.cartesian_prod(self.weight)\n        t7.add_(1)",
+    ),
+    "a function in place by its place": (
+        "self.seen.add_(1)",
+        "t7 = torch.nn.functional.relu(x, True)\n        ",
+    ),
+    "statistics of an input": (
+        "self.seen.add_(1)",
+        "t7 = torch.nn.functional.batch_norm(x, self.weight, self.weight, None, None, True)\n        ",
+    ),
+    "a table that is scaled": (
+        "self.seen.add_(1)",
+        "t7 = torch.nn.functional.embedding(x, self.weight, None, 1.0)\n        ",
+    ),
+    "an architecture": ("num_warps=4)", "num_warps=4, arch='sm80')"),
+    "a launch that does not wait": ("num_warps=4)", "num_warps=4, launch_pdl=True)"),
     "an out argument": ("torch.empty_like(x)", "torch.mul(x, 2, out=self.weight)"),
     "a weight in place": ("self.seen.add_(1)", "self.weight.add_(1)"),
     "an input in place": ("self.seen.add_(1)", "x.add_(1)"),
@@ -190,6 +217,21 @@ def test_what_is_edited_is_refused(name: str) -> None:
     assert named, wrong
     changed = edited.splitlines()
     assert all(0 < line <= len(changed) for line in named)
+
+
+HONEST = {
+    "a copy in place": "t7 = x.to(torch.float16, copy=True)\n        t7.add_(1)",
+    "a clone in place": "t7 = torch.clone(x)\n        t7.add_(1)",
+    "a function that is not in place": "t7 = torch.nn.functional.relu(x, False)\n        t7.add_(1)",
+    "frozen statistics": "t7 = torch.batch_norm(x, None, None, self.weight, self.weight, False, 0.1, 1e-5, True)",
+    "a view that is read": "t7 = torch.einsum('ij->ji', x)\n        t8 = torch.add(t7, 1)",
+    "statistics that the task moves": "t7 = torch.batch_norm(x, None, None, self.seen, self.seen, True, 0.1, 1e-5, True)",
+}
+
+
+@pytest.mark.parametrize("name", HONEST)
+def test_a_plan_may_say_more(name: str) -> None:
+    assert not found(PLAN.replace("self.seen.add_(1)", HONEST[name], 1))
 
 
 def test_no_statement_can_be_left_out_of_the_frame() -> None:

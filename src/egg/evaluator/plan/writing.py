@@ -22,6 +22,7 @@ from triton.runtime.jit import JITFunction
 
 from egg.evaluator.plan.noting import Step, tensors_in
 from egg.evaluator.plan.spelling import Unspelled, makes, spelled_operator, spelled_strided, spelled_value
+from egg.evaluator.plan.vocabulary import OPTIONS
 
 FIRST_ADDRESS = 0x7F00_0000_0000
 """Of the pretended GPU: a larger number is an address."""
@@ -255,6 +256,12 @@ class _Writer:
         fn: JITFunction = step.what
         self.kernels.append(fn.__name__)
         given = [self._argument(v) for v in step.args]
+        for name, value in step.kwargs.items():
+            if value is not None and name not in QUIET and name not in OPTIONS:
+                raise Unspelled(
+                    f"kernel {fn.__name__} is launched with {name}={value!r}",
+                    f"options of a launch may be {', '.join(sorted(OPTIONS))}",
+                )
         given += [
             f"{n}={self._argument(v)}" for n, v in step.kwargs.items() if v is not None and n not in QUIET
         ]

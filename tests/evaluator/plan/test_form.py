@@ -223,9 +223,9 @@ HONEST = {
     "a copy in place": "t7 = x.to(torch.float16, copy=True)\n        t7.add_(1)",
     "a clone in place": "t7 = torch.clone(x)\n        t7.add_(1)",
     "a function that is not in place": "t7 = torch.nn.functional.relu(x, False)\n        t7.add_(1)",
-    "frozen statistics": "t7 = torch.batch_norm(x, None, None, self.weight, self.weight, False, 0.1, 1e-5, True)",
+    "statistics": "t7 = torch.batch_norm(x, None, None, self.weight, self.weight, False, 0.1, 0.1, True)",
     "a view that is read": "t7 = torch.einsum('ij->ji', x)\n        t8 = torch.add(t7, 1)",
-    "statistics that the task moves": "t7 = torch.batch_norm(x, None, None, self.seen, self.seen, True, 0.1, 1e-5, True)",
+    "statistics that move": "t7 = torch.batch_norm(x, None, None, self.seen, self.seen, True, 0.1, 0.1, True)",
 }
 
 

@@ -225,7 +225,7 @@ HONEST = {
     "a function that is not in place": "t7 = torch.nn.functional.relu(x, False)\n        t7.add_(1)",
     "statistics": "t7 = torch.batch_norm(x, None, None, self.weight, self.weight, False, 0.1, 0.1, True)",
     "a view that is read": "t7 = torch.einsum('ij->ji', x)\n        t8 = torch.add(t7, 1)",
-    "statistics that move": "t7 = torch.batch_norm(x, None, None, self.seen, self.seen, True, 0.1, 0.1, True)",
+    "moved statistics": "t7 = torch.batch_norm(x, None, None, self.seen, self.seen, True, 0.1, 0.1, True)",
 }
 
 

@@ -23,9 +23,10 @@ from egg.core.policy import Precision
 from egg.core.source import Candidate, Task
 from egg.evaluator.gates.compile import forms_of_inputs, specs_of
 from egg.evaluator.gates.hints import hint_for
+from egg.evaluator.judge.constructors import check, settings
 from egg.evaluator.judge.question import PlanRequest
 from egg.evaluator.judge.reduction import other_sizes, reduced
-from egg.evaluator.plan.assemble import OWN_NAMES, Signature, assembled, whole_form
+from egg.evaluator.plan.assemble import OWN_NAMES, Signature, assembled, form_literal, whole_form
 from egg.evaluator.plan.skeleton import skeleton
 from egg.evaluator.plan.spelling import Unspelled
 from egg.evaluator.plan.verify import refusal
@@ -41,6 +42,8 @@ from egg.hardware.gpus import Gpu
 
 RECORD_SECONDS = 150.0
 UNSUPPORTED = "plan.unsupported"
+MOST_DRAWN = 2**25
+"""Elements of parameters and buffers up to which constructors are compared at the task's own size."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +80,7 @@ def recorded(request: PlanRequest, recorder: Recorder) -> PlanAnswer:
             request.task.source, request.candidate.source, kernels, [c.signature for c in calls],
             f"{request.candidate.name} ({request.candidate.sha256})",
         )  # fmt: skip
+        check(_buildable(request))
     except _Refused as refused:
         return PlanAnswer(None, refused.refusal)
     except Unspelled as reason:
@@ -92,6 +96,14 @@ def recorded(request: PlanRequest, recorder: Recorder) -> PlanAnswer:
             len({_steps(call.noted) for call in calls}) == 1,
         )
     )  # fmt: skip
+
+
+def _buildable(request: PlanRequest) -> Task:
+    """The task at its own size, or where its parameters take long to draw, at the smallest."""
+    with Program.load(request.task) as program:
+        large = sum(t.numel() for t in on_meta(program).state_dict().values()) > MOST_DRAWN
+    small = [*_sizes(request)] if large else []
+    return small[0] if small else request.task
 
 
 def _steps(noted: protocol.Planned) -> tuple[str, ...]:
@@ -136,6 +148,7 @@ def _recorded_at(request: PlanRequest, recorder: Recorder, task: Task) -> _Call:
         )
         modes = [part.training for part in module.modules()]
         weights = [*module.parameters(), *module.buffers()]
+        kept = settings(module)
         built = list(_built(program).values())
         init = exchange.whole(program.init_arguments())
         given = _arguments(program, inputs)
@@ -152,7 +165,9 @@ def _recorded_at(request: PlanRequest, recorder: Recorder, task: Task) -> _Call:
         ),
     )  # fmt: skip
     form = whole_form(list(given.values()), built, weights, modes)
-    signature = Signature(form, noted.statements, noted.result)
+    signature = Signature(
+        form, noted.statements, noted.result, tuple(kept), form_literal(list(kept.values()))
+    )
     return _Call(_words(given), signature, noted, tuple(form.name for form in state))
 
 

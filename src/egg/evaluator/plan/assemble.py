@@ -11,7 +11,7 @@ import torch
 
 from egg.evaluator.plan.kernels import bound_names, taken
 from egg.evaluator.plan.skeleton import Skeleton, skeleton
-from egg.evaluator.plan.spelling import Unspelled, spelled_value
+from egg.evaluator.plan.spelling import Unspelled, spelled_value, values_in
 
 FRAME = '''
 def form_of(value):
@@ -22,6 +22,8 @@ def form_of(value):
         return (type(value).__name__, *[form_of(item) for item in value])
     if isinstance(value, dict):
         return (type(value).__name__, *[(key, form_of(item)) for key, item in value.items()])
+    if isinstance(value, float):
+        return (type(value).__name__, value.hex())
     return (type(value).__name__, value)
 
 
@@ -32,9 +34,22 @@ def learns(value):
     if isinstance(value, dict):
         return any([learns(item) for item in value.values()])
     return isinstance(value, torch.Tensor) and value.requires_grad
+
+
+def apart(value):
+    """Whether memory holds other numbers than a tensor has, or is not that of the current device."""
+    if isinstance(value, (list, tuple)):
+        return any([apart(item) for item in value])
+    if isinstance(value, dict):
+        return any([apart(item) for item in value.values()])
+    if not isinstance(value, torch.Tensor):
+        return False
+    if torch.resolve_conj(value) is not value or torch.resolve_neg(value) is not value:
+        return True
+    return value.is_cuda and value.get_device() != torch.cuda.current_device()
 '''
 """Functions of every plan, word for word."""
-OWN_NAMES = ("torch", "triton", "TensorDescriptor", "form_of", "learns", "ModelNew", "nn")
+OWN_NAMES = ("torch", "triton", "TensorDescriptor", "form_of", "learns", "apart", "ModelNew", "nn")
 DESCRIPTOR = "from triton.tools.tensor_descriptor import TensorDescriptor"
 
 
@@ -47,6 +62,15 @@ class Signature:
     arguments, of the weights, and the modes."""
     statements: tuple[str, ...]
     result: str
+    settings: tuple[str, ...] = ()
+    """Plain attributes of the module and its parts, as expressions."""
+    set_to: str = "('list',)"
+    """The literal that ``form_of`` gives of these."""
+
+    @property
+    def condition(self) -> str:
+        same = f"form == {self.form}"
+        return f"{same} and form_of([{', '.join(self.settings)}]) == {self.set_to}" if self.settings else same
 
 
 def form_literal(value: Any) -> str:
@@ -58,12 +82,19 @@ def form_literal(value: Any) -> str:
         inner = "".join(f", {form_literal(item)}" for item in value)
         return f"({type(value).__name__!r}{inner}{'' if inner else ','})"
     if isinstance(value, dict):
-        inner = "".join(f", ({key!r}, {form_literal(item)})" for key, item in value.items())
+        inner = "".join(f", ({_word(key)}, {form_literal(item)})" for key, item in value.items())
         return f"({type(value).__name__!r}{inner}{'' if inner else ','})"
+    if isinstance(value, float):
+        return f"({type(value).__name__!r}, {value.hex()!r})"
     return f"({type(value).__name__!r}, {_word(value)})"
 
 
 def whole_form(given: list[Any], built: list[Any], weights: list[Any], modes: list[bool]) -> str:
+    if any(isinstance(leaf, torch.Tensor) for leaf in values_in(built)):
+        raise Unspelled(
+            "the task's constructor takes a tensor, and a plan compares no values of tensors",
+            "let the constructor take numbers, and make the tensor in it or hand it to forward",
+        )
     return f"({form_literal(given)}, {form_literal(built)}, {form_literal(weights)}, {modes!r})"
 
 
@@ -83,7 +114,7 @@ def assembled(
     imports = _imports(made, own.imports, DESCRIPTOR if described else "")
     _check_names(imports, made, own.text)
     parts = [
-        f'"""A recorded plan of {name}: calls as straight-line data, at the signatures named in forward."""',
+        repr(f"A recorded plan of {name}: calls as straight-line data, at the signatures named in forward."),
         "\n".join(imports),
         "\n\n".join(ast.unparse(node) for node in made.before),
         own.text,
@@ -91,6 +122,15 @@ def assembled(
         "\n\n".join([model_text(made, signatures), *map(_call, _numbered(made, signatures))]),
     ]
     return "\n\n\n".join(part for part in parts if part.strip()) + "\n"
+
+
+def constructor_text(task_source: str) -> str:
+    """A plan that holds no call: its constructor alone, made of the task's text and the frame."""
+    made = skeleton(task_source)
+    before = "\n\n".join(ast.unparse(node) for node in made.before)
+    return (
+        "\n\n\n".join(["\n".join(_imports(made, (), "")), before, FRAME.strip(), model_text(made, ())]) + "\n"
+    )
 
 
 def model_text(made: Skeleton, signatures: Sequence[Signature]) -> str:
@@ -109,15 +149,18 @@ def model_text(made: Skeleton, signatures: Sequence[Signature]) -> str:
         f"    def forward({made.signature}):",
         "        if torch.is_autocast_enabled():",
         '            raise RuntimeError("this plan was recorded without autocast: use the original module")',
-        f"        if torch.is_grad_enabled() and learns([{given}{', ' if given else ''}*self.parameters()]):",
+        f"        tensors = [{given}{', ' if given else ''}*self.parameters(), *self.buffers()]",
+        "        if torch.is_grad_enabled() and learns(tensors):",
         '            raise RuntimeError("this plan records no gradients: call it under torch.no_grad()")',
+        "        if apart(tensors):",
+        '            raise RuntimeError("this plan takes no negated or conjugated view, nor another device")',
         "        weights = form_of([*self.parameters(), *self.buffers()])",
         "        modes = [part.training for part in self.modules()]",
         f"        form = (form_of([{given}]), self.built_with, weights, modes)",
     ]
     for number, signature in enumerate(signatures, 1):
         lines += [
-            f"        if form == {signature.form}:",
+            f"        if {signature.condition}:",
             f"            return self.recorded_{number}({given})",
         ]
     lines.append('        raise ValueError(f"no such call was recorded, use the original module: {form}")')

@@ -24,6 +24,7 @@ from egg.evaluator.offline.launch import Launch
 from egg.evaluator.offline.seams import replaced
 from egg.evaluator.plan.spelling import WHOLE, Unspelled, values_in
 from egg.evaluator.plan.stores import Stores
+from egg.evaluator.plan.vocabulary import IN_PLACE
 
 MOST_STEPS = 20_000
 RANDOM = torch.Tag.nondeterministic_seeded
@@ -171,7 +172,7 @@ class NoteFunctions(TorchFunctionMode):
         kwargs = kwargs or {}
         recorder = self._recorder
         name = None if recorder.muted else WHOLE.get(func)
-        if name is None or kwargs.get("out") is not None or _in_place(kwargs):
+        if name is None or kwargs.get("out") is not None or _in_place(name, args, kwargs):
             return func(*args, **kwargs)
         recorder.muted += 1
         try:
@@ -186,8 +187,9 @@ class NoteFunctions(TorchFunctionMode):
         return result
 
 
-def _in_place(kwargs: dict[str, Any]) -> bool:
-    return bool(kwargs.get("inplace"))
+def _in_place(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    place = IN_PLACE.get(name, len(args))
+    return bool(kwargs.get("inplace")) or (place < len(args) and bool(args[place]))
 
 
 def _statistics(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[torch.Tensor]:

@@ -54,9 +54,9 @@ def record(asked: Request) -> Written:
     recorder = PlanRecorder(asked.target, compiled, Stores.of_source(asked.source))
     with pretence(recorder, real=False), torch.no_grad():
         try:
+            tensors = asked.tensors()  # before anything is noted: what makes an input is no step of a plan
             with recorder.into(Trace()) as trace, noting(recorder):
                 module = asked.make()
-                tensors = asked.tensors()
                 arguments = asked.arguments(tensors)
                 held = _held(module, asked)
                 begins = len(trace.steps)

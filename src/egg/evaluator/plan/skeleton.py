@@ -1,8 +1,10 @@
 """The constructor of a plan: the task's own, so that nothing of the author's constructor is used.
 
 Of the task's file the class ``Model`` is taken, with the classes, functions and constants that building it
-needs. Every ``forward``, and every method that no name in the rest mentions, is left out: it is not there to
-be called. The verifier makes the same from the task and compares.
+needs, and with statements that change one of these. Of a class every method is kept but ``forward`` and
+what only a ``forward`` leads to; one that nothing mentions may be called by the class it overrides
+(``reset_parameters``, ``__post_init__``). The verifier makes the same from the task and compares, and the
+judge compares what the two constructors make (:mod:`egg.evaluator.judge.constructors`).
 """
 
 from __future__ import annotations
@@ -11,6 +13,8 @@ import ast
 import copy
 from collections.abc import Iterator
 from dataclasses import dataclass
+
+from torch import nn
 
 from egg.evaluator.plan.kernels import bound_names
 from egg.evaluator.plan.spelling import Unspelled
@@ -49,10 +53,7 @@ def skeleton(task_source: str) -> Skeleton:
     given = forward.args
     if given.vararg or given.kwarg or given.kwonlyargs or not (given.posonlyargs or given.args):
         raise Unspelled("the task's forward takes any number of arguments, or some by keyword only", PLAIN)
-    wanted = _wanted(original, bound)
-    kept = [n for n in tree.body if any(n is w for w in wanted)]
-    mentioned = _mentioned(kept)
-    before = [_reduced(n, mentioned) if isinstance(n, ast.ClassDef) else n for n in kept]
+    before = _reduced(_wanted(original, bound, tree.body))
     imports = tuple(n for n in before if isinstance(n, ast.Import | ast.ImportFrom))
     names = tuple(a.arg for a in (*given.posonlyargs, *given.args))[1:]
     init = next((n for n in original.body if isinstance(n, ast.FunctionDef) and n.name == "__init__"), None)
@@ -88,22 +89,39 @@ def _plain(given: ast.arguments) -> str:
     return ast.unparse(plain)
 
 
-def _wanted(model: ast.ClassDef, bound: dict[str, list[ast.stmt]]) -> list[ast.stmt]:
-    """What building the model mentions, directly or not. Methods are reduced first, as far as it is known."""
+def _wanted(model: ast.ClassDef, bound: dict[str, list[ast.stmt]], body: list[ast.stmt]) -> list[ast.stmt]:
+    """What building the model leads to, in the order of the file."""
     found: list[ast.stmt] = [model]
     while True:
-        mentioned = _mentioned(found)
-        names = {
-            n.id
-            for statement in found
-            for n in _used(
-                _reduced(statement, mentioned) if isinstance(statement, ast.ClassDef) else statement
-            )
+        names = {n.id for statement in _reduced(found) for n in _used(statement)}
+        more = [n for name in sorted(names) for n in bound.get(name, [])]
+        own = {
+            name for n in found if not isinstance(n, ast.Import | ast.ImportFrom) for name in bound_names(n)
         }
-        more = [n for name in sorted(names) for n in bound.get(name, []) if not any(n is f for f in found)]
-        if not more:
-            return found
-        found += list({id(n): n for n in more}.values())
+        more += [n for n in body if _acts(n) and own & _reached(n, bound)]
+        new = {id(n): n for n in more if not any(n is f for f in found)}
+        if not new:
+            return [n for n in body if any(n is f for f in found)]
+        found += new.values()
+
+
+def _acts(node: ast.stmt) -> bool:
+    """Whether a statement of the module does something else than to bind names."""
+    named = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Import | ast.ImportFrom
+    if isinstance(node, named) or (isinstance(node, ast.Assign | ast.AnnAssign) and any(bound_names(node))):
+        return False
+    return not any(isinstance(n, ast.Name) and n.id == "__name__" for n in ast.walk(node))
+
+
+def _reached(node: ast.stmt, bound: dict[str, list[ast.stmt]]) -> set[str]:
+    """Names that a statement uses, itself or in the functions of the file that it mentions."""
+    found: set[str] = set()
+    parts: list[ast.stmt] = [node]
+    while parts:
+        new = {n.id for n in _used(parts.pop())} - found
+        found |= new
+        parts += [f for name in new for f in bound.get(name, []) if isinstance(f, ast.FunctionDef)]
+    return found
 
 
 def _used(node: ast.AST, own: frozenset[str] = frozenset()) -> Iterator[ast.Name]:
@@ -116,26 +134,43 @@ def _used(node: ast.AST, own: frozenset[str] = frozenset()) -> Iterator[ast.Name
         yield from _used(child, own)
 
 
-def _mentioned(statements: list[ast.stmt]) -> set[str]:
-    """Names of attributes that constructors lead to; grows until nothing is added."""
-    found = {"__init__"}
+def _reduced(statements: list[ast.stmt]) -> list[ast.stmt]:
+    """Without the methods that only a call of the module leads to."""
+    methods = [
+        (owner, method)
+        for owner in statements
+        if isinstance(owner, ast.ClassDef)
+        for method in owner.body
+        if isinstance(method, ast.FunctionDef | ast.AsyncFunctionDef)
+    ]
+    left_out = {id(method) for _, method in methods if method.name == "forward"}
     while True:
-        before = len(found)
-        for statement in statements:
-            part = _reduced(statement, found) if isinstance(statement, ast.ClassDef) else statement
-            found |= {n.attr for n in ast.walk(part) if isinstance(n, ast.Attribute)}
-        if len(found) == before:
-            return found
+        gone = {name for _, method in methods if id(method) in left_out for name in _mentioned(method)}
+        kept = [_without(n, left_out) if isinstance(n, ast.ClassDef) else n for n in statements]
+        needed = {name for part in kept for name in _mentioned(part)}
+        more = {
+            id(method)
+            for owner, method in methods
+            if method.name not in needed
+            and not hasattr(nn.Module, method.name)
+            and not method.name.startswith("__")
+            and (method.name in gone or _is_module(owner))
+        } - left_out
+        if not more:
+            return kept
+        left_out |= more
 
 
-def _reduced(node: ast.ClassDef, mentioned: set[str]) -> ast.ClassDef:
+def _mentioned(node: ast.AST) -> set[str]:
+    """Names of attributes, and texts, by which attributes are found as well."""
+    return {n.attr for n in ast.walk(node) if isinstance(n, ast.Attribute)} | {
+        n.value for n in ast.walk(node) if isinstance(n, ast.Constant) and isinstance(n.value, str)
+    }
+
+
+def _without(node: ast.ClassDef, methods: set[int]) -> ast.ClassDef:
     made = copy.copy(node)
-    made.body = [
-        n
-        for n in node.body
-        if not isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)
-        or (n.name in mentioned and n.name != "forward")
-    ] or [ast.Pass()]
+    made.body = [n for n in node.body if id(n) not in methods] or [ast.Pass()]
     return made
 
 

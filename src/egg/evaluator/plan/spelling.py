@@ -155,6 +155,19 @@ def _index_put(args: Any, kwargs: Any, word: Word) -> str:
     return f"{word(args[0])}.index_put_(({indices},), {word(args[2])}{more})"
 
 
+def spelled_strided(base: torch.Tensor, shape: Any, stride: Any, offset: int | None, word: Word) -> str:
+    """The offset only where it is not the tensor's own: that of an input is the caller's."""
+    given = [word(base), word([int(n) for n in shape]), word([int(n) for n in stride])]
+    if offset is not None and offset != base.storage_offset():
+        given.append(word(offset))
+    return f"torch.as_strided({', '.join(given)})"
+
+
+def _as_strided(args: Any, kwargs: Any, word: Word) -> str:
+    offset = args[3] if len(args) > 3 else kwargs.get("storage_offset")
+    return spelled_strided(args[0], args[1], args[2], offset, word)
+
+
 def _softmax(name: str) -> Callable[[Any, Any, Word], str]:
     def spelled(args: Any, kwargs: Any, word: Word) -> str:
         wide = ", dtype=torch.float32" if args[2] else ""
@@ -186,6 +199,7 @@ SPECIAL: dict[str, Callable[[Any, Any, Word], str]] = {
     "_to_copy": _to_copy,
     "_unsafe_view": _method("view"),
     "_conj": _method("conj"),
+    "as_strided": _as_strided,
     "slice": _slice,
     "index": _index,
     "index_put_": _index_put,
@@ -206,12 +220,14 @@ def spelled_value(value: Any, tensor: Word) -> str:
         name = str(value).removeprefix("torch.")
         if name in DTYPES:
             return f"torch.{name}"
-    if value is None or isinstance(value, bool | str):
+    if value is None or isinstance(value, bool):
         return repr(value)
+    if isinstance(value, str):
+        return str.__repr__(value)
     if isinstance(value, int):
-        return repr(int(value))
+        return int.__repr__(value)
     if isinstance(value, float):
-        return repr(value) if math.isfinite(value) else _beyond(value)
+        return float.__repr__(value) if math.isfinite(value) else _beyond(value)
     if isinstance(value, list | tuple):
         parts = [spelled_value(item, tensor) for item in value]
         if isinstance(value, tuple) and type(value) is not torch.Size:

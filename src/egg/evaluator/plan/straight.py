@@ -11,8 +11,21 @@ import ast
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from egg.evaluator.plan.stores import Stores, parameters
-from egg.evaluator.plan.vocabulary import METHODS, VALUES, VIEWS, is_function
+from triton import language
+
+from egg.evaluator.plan.stores import Stores, parameters, type_of
+from egg.evaluator.plan.vocabulary import (
+    FRESH,
+    IN_PLACE,
+    METHODS,
+    MOVES,
+    OPTIONS,
+    RENORMED,
+    VALUES,
+    WRITTEN,
+    WRITTEN_BY_NAME,
+    is_function,
+)  # fmt: skip
 
 Roots = frozenset[str]
 """Inputs, parameters and buffers in whose memory a tensor may lie."""
@@ -110,7 +123,11 @@ class Straight:
         for parameter, value in given:
             if parameter is None:
                 raise _Wrong(call, "arguments that are not written out")
+            if parameter not in named and (parameter not in OPTIONS or not is_literal(value)):
+                raise _Wrong(call, f"{parameter} is not among the options of a launch that a plan holds")
             roots = self._argument(value)
+            if stored and type_of(parameter) in stored and not (_is_descriptor(value) or is_literal(value)):
+                raise _Wrong(call, f"kernel {name} asks the type of the address {parameter}: use .element_ty")
             if stored is None or parameter in stored:
                 self._writes(call, roots, f"kernel {name} may store through {parameter}")
 
@@ -118,15 +135,11 @@ class Straight:
         """Of a launch: a tensor, a number, a kernel, a type, a descriptor, or several."""
         if isinstance(node, ast.Name) and node.id in self.kernels:
             return NEW
-        if (
-            _path(node)[:2] == ["triton", "language"]
-            and len(_path(node)) == 3
-            and not _path(node)[2].startswith("_")
-        ):
+        if _path(node)[:2] == ["triton", "language"] and len(_path(node)) == 3 and is_type(_path(node)[2]):
             return NEW
         if isinstance(node, ast.Tuple):
             return NEW.union(*map(self._argument, node.elts))
-        if isinstance(node, ast.Call) and _path(node.func) == ["TensorDescriptor"]:
+        if isinstance(node, ast.Call) and _is_descriptor(node):
             rest = [*node.args[1:], *(k.value for k in node.keywords)]
             if not node.args or not all(map(is_literal, rest)):
                 raise _Wrong(node, "a descriptor of something else than a tensor and numbers")
@@ -152,17 +165,42 @@ class Straight:
             if not is_function(dotted) and dotted != "torch.tensor":
                 raise _Wrong(node, f"{dotted} is not among the functions of a plan")
             roots = self._given(node)
+            if path[-1] == "as_strided" and roots and (len(node.args) != 3 or node.keywords):
+                raise _Wrong(node, "a place in memory: only in a tensor of the call's own is it known")
             if path[-1].endswith("_") and node.args:
                 self._writes(node, self._operand(node.args[0]), f"{dotted} writes to its argument")
-            return roots if path[-1] in VIEWS or path[-1].endswith("_") else NEW
+            self._statistics(node, dotted)
+            return NEW if path[-1] in FRESH else roots
         if not isinstance(node.func, ast.Attribute) or node.func.attr not in METHODS:
             raise _Wrong(node, f"`{ast.unparse(node.func)[:60]}` is not among the calls of a plan")
         receiver, name = self._operand(node.func.value), node.func.attr
+        if name == "as_strided":
+            raise _Wrong(node, "write torch.as_strided")
         roots = self._given(node)
         if _changes(name):
             self._writes(node, receiver, f".{name} writes")
             return receiver
-        return receiver | roots if name in VIEWS else NEW
+        copied = name == "to" and any(k.arg == "copy" and _is_true(k.value) for k in node.keywords)
+        return NEW if copied or name in FRESH else receiver | roots
+
+    def _statistics(self, call: ast.Call, dotted: str) -> None:
+        """What a function writes to beside its result."""
+        named = {k.arg: k.value for k in call.keywords}
+        place = IN_PLACE.get(dotted, len(call.args))
+        if place < len(call.args) and not _is_false(call.args[place]):
+            raise _Wrong(call, "a function is called to work in place")
+        if dotted.rpartition(".")[2] in RENORMED:
+            norm = call.args[3] if len(call.args) > 3 else named.get("max_norm")
+            if norm is not None and not (isinstance(norm, ast.Constant) and norm.value is None):
+                raise _Wrong(call, f"{dotted} scales its table in place")
+        if dotted in WRITTEN:
+            *places, moves = WRITTEN[dotted]
+            told = call.args[moves : moves + 1] or [named[name] for name in MOVES if name in named]
+            if told and _is_false(told[0]):
+                return
+            moved = [call.args[p] for p in places if p < len(call.args)]
+            for value in [*moved, *(named[name] for name in WRITTEN_BY_NAME if name in named)]:
+                self._writes(call, self._value(value), f"{dotted} moves statistics")
 
     def _given(self, call: ast.Call) -> Roots:
         """The arguments of a function: tensors, literals, and the device of a tensor."""
@@ -175,9 +213,7 @@ class Straight:
                 raise _Wrong(call, f"the argument {keyword.arg or '**'} is not among those of a plan")
             if keyword.arg == "device":
                 self._device(keyword.value)
-            elif keyword.arg == "inplace" and not (
-                isinstance(keyword.value, ast.Constant) and not keyword.value.value
-            ):
+            elif keyword.arg == "inplace" and not _is_false(keyword.value):
                 raise _Wrong(call, "a function is called to work in place")
             else:
                 found |= self._value(keyword.value)
@@ -256,6 +292,23 @@ def is_literal(node: ast.expr) -> bool:
         case ast.Attribute(value=ast.Name(id="torch"), attr=name):
             return name in VALUES
     return False
+
+
+def _is_false(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value is False
+
+
+def _is_true(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value is True
+
+
+def is_type(name: str) -> bool:
+    """Whether the language has a type of numbers of this name."""
+    return type(vars(language).get(name)) is language.dtype
+
+
+def _is_descriptor(node: ast.expr) -> bool:
+    return isinstance(node, ast.Call) and _path(node.func) == ["TensorDescriptor"]
 
 
 def _is_number(node: ast.expr) -> bool:

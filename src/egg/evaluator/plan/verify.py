@@ -18,8 +18,9 @@ from egg.evaluator.plan.assemble import FRAME, Signature, model_text
 from egg.evaluator.plan.kernels import JIT_OPTIONS, bound_names
 from egg.evaluator.plan.skeleton import Skeleton, skeleton
 from egg.evaluator.plan.spelling import Unspelled
-from egg.evaluator.plan.stores import ADDRESSES, Stores
-from egg.evaluator.plan.straight import Straight, is_literal
+from egg.evaluator.plan.stores import ADDRESSES, BUILTINS, LANGUAGE, PARTS, READS, WRITES, Stores, imports_of
+from egg.evaluator.plan.straight import Straight, is_literal, is_type
+from egg.evaluator.plan.vocabulary import VALUES
 from egg.evaluator.static.findings import Finding, Findings
 
 REASON = "plan.form"
@@ -28,10 +29,6 @@ SOURCES = frozenset(
     ("torch", "triton", "math", "typing", "__future__", "collections", "functools", "numpy", "dataclasses")
 )
 """Packages a plan may import of; the static gate judges what of them."""
-BUILTINS = frozenset(
-    ("range", "min", "max", "abs", "float", "int", "bool", "len", "tuple", "print", "isinstance")
-)
-"""What a kernel may use of Python's own names."""
 CONSTANT_CALLS = frozenset(("constexpr",))
 MATH = frozenset(
     ("sqrt", "log", "log2", "exp", "pi", "e", "inf", "pow", "ceil", "floor", "cos", "sin", "tanh")
@@ -130,11 +127,12 @@ class _Reader:
                 yield _at(node, f"imports {path}")
             if any(part.startswith("_") and part != "__future__" for part in path.split(".")):
                 yield _at(node, f"imports {path}")
-            self.imported[
-                (alias.asname or path).split(".")[0]
-                if isinstance(node, ast.Import)
-                else (alias.asname or alias.name)
-            ] = path
+            renamed = alias.asname not in (None, alias.name) and alias.name not in PARTS
+            if path.startswith(f"{LANGUAGE}.") and isinstance(node, ast.ImportFrom) and renamed:
+                yield _at(node, f"imports {path} by another name")
+            if alias.name in ADDRESSES:
+                yield _at(node, f"imports {path}")
+        self.imported.update(imports_of(node))
 
     def _constant(self, node: ast.Assign | ast.AnnAssign) -> Iterator[Finding]:
         targets = node.targets if isinstance(node, ast.Assign) else [node.target]
@@ -160,7 +158,7 @@ class _Reader:
             case ast.BinOp(left=left, right=right, op=op) if not isinstance(op, ast.MatMult):
                 return self._is_constant(left) and self._is_constant(right)
             case ast.Attribute():
-                return self._is_path(node)
+                return self._is_value(node)
             case ast.Call(func=function, args=args, keywords=[]):
                 last = function.attr if isinstance(function, ast.Attribute) else ""
                 return (
@@ -178,6 +176,16 @@ class _Reader:
         path = self.imported.get(parts[0], "")
         return path.split(".")[0] in ("triton", "math") or (path == "torch" and len(parts) == 2)
 
+    def _is_value(self, node: ast.Attribute) -> bool:
+        """A number of ``math`` or a type, by name; a function is none."""
+        path = ".".join([self.imported.get(_root(node), ""), *_dotted(node)[1:]])
+        module, _, name = path.rpartition(".")
+        if module == LANGUAGE:
+            return is_type(name)
+        return (module == "math" and name in ("pi", "e", "inf", "nan", "tau")) or (
+            module == "torch" and name in VALUES
+        )
+
     def _is_annotation(self, node: ast.expr | None) -> bool:
         if node is None or (isinstance(node, ast.Constant) and isinstance(node.value, str | None)):
             return True
@@ -193,6 +201,8 @@ class _Reader:
         self.kernels[node.name] = node
         if len(node.decorator_list) != 1 or not _is_jit(node.decorator_list[0]):
             yield _at(node, f"function {node.name} is no kernel: its one decorator must be @triton.jit")
+        if node.name in WRITES | READS | ADDRESSES:
+            yield _at(node, f"kernel {node.name} has the name of a function of the language")
         given = node.args
         defaults = [*given.defaults, *(d for d in given.kw_defaults if d is not None)]
         if given.kwarg or given.vararg or not all(map(self._is_constant, defaults)):
@@ -215,6 +225,8 @@ class _Reader:
         for node in walked:
             if isinstance(node, NOT_IN_A_KERNEL):
                 yield _at(node, f"kernel {name}: a {type(node).__name__}")
+            elif isinstance(node, ast.Name) and node.id in ADDRESSES:
+                yield _at(node, f"kernel {name} uses {node.id}")
             elif isinstance(node, ast.Name) and node.id not in known:
                 yield _at(node, f"kernel {name} uses {node.id}, which is no kernel, constant or argument")
             elif (
@@ -233,7 +245,7 @@ class _Reader:
 
     def _model(self, node: ast.ClassDef) -> Iterator[Finding]:
         """The frame's constructor and guard, and the methods that the guard leads to."""
-        signatures = [Signature(form, (), "") for form in _forms(node)]
+        signatures = list(_signatures(node))
         wanted = ast.parse(model_text(self.made, signatures)).body[0]
         assert isinstance(wanted, ast.ClassDef)
         head = len(wanted.body)
@@ -248,7 +260,9 @@ class _Reader:
             )
         if not signatures:
             yield _at(node, "forward names no signature")
-        straight = Straight(self.made.parameters, self.state, self.moving, self.kernels, Stores(self.kernels))
+        straight = Straight(
+            self.made.parameters, self.state, self.moving, self.kernels, Stores(self.kernels, self.imported)
+        )
         names = set(bound_names_of(self.tree))
         methods = node.body[head:]
         for number, method in enumerate(methods, 1):
@@ -260,17 +274,41 @@ class _Reader:
             yield _at(node, f"{len(methods)} recorded methods for {len(signatures)} signatures")
 
 
-def _forms(model: ast.ClassDef) -> Iterator[str]:
-    """The literals that the guard compares with."""
+def _signatures(model: ast.ClassDef) -> Iterator[Signature]:
+    """What the guard compares with."""
     for forward in model.body:
         for node in (
             forward.body if isinstance(forward, ast.FunctionDef) and forward.name == "forward" else ()
         ):
             match node:
+                case ast.If(test=ast.Compare(left=ast.Name(), comparators=[literal])) if is_literal(literal):
+                    yield Signature(ast.unparse(literal), (), "")
                 case ast.If(
-                    test=ast.Compare(left=ast.Name(id="form"), ops=[ast.Eq()], comparators=[literal])
-                ) if is_literal(literal):
-                    yield ast.unparse(literal)
+                    test=ast.BoolOp(
+                        values=[
+                            ast.Compare(comparators=[literal]),
+                            ast.Compare(
+                                left=ast.Call(args=[ast.List(elts=settings)]),
+                                comparators=[ast.Tuple() as set_to],
+                            ),
+                        ]
+                    )
+                ) if is_literal(literal) and is_literal(set_to) and all(map(_is_setting, settings)):
+                    named = tuple(map(ast.unparse, settings))
+                    yield Signature(ast.unparse(literal), (), "", named, ast.unparse(set_to))
+
+
+def _is_setting(node: ast.expr) -> bool:
+    """A public attribute of the module or of a part of it."""
+    if not isinstance(node, ast.Attribute):
+        return False
+    while isinstance(node, ast.Attribute | ast.Subscript):
+        if isinstance(node, ast.Attribute) and node.attr.startswith("_"):
+            return False
+        if isinstance(node, ast.Subscript) and not isinstance(node.slice, ast.Constant):
+            return False
+        node = node.value
+    return isinstance(node, ast.Name) and node.id == "self"
 
 
 def _with_fields(node: ast.ClassDef) -> ast.ClassDef:

@@ -21,7 +21,8 @@ from triton.language import constexpr, dtype
 from triton.runtime.jit import JITFunction
 
 from egg.evaluator.plan.noting import Step, tensors_in
-from egg.evaluator.plan.spelling import Unspelled, makes, spelled_operator, spelled_value
+from egg.evaluator.plan.spelling import Unspelled, makes, spelled_operator, spelled_strided, spelled_value
+from egg.evaluator.plan.vocabulary import OPTIONS
 
 FIRST_ADDRESS = 0x7F00_0000_0000
 """Of the pretended GPU: a larger number is an address."""
@@ -88,7 +89,13 @@ class _Writer:
         for tensor in (*noted.inputs.values(), *noted.state.values()):
             self.base.setdefault(_storage(tensor), tensor)
         for number, step in enumerate(noted.steps):
+            parts = {_storage(t) for t in step.inputs} - {_storage(t) for t in step.writes}
+            same = {place_of(t) for t in step.inputs}
             for tensor in step.outputs:
+                if _storage(tensor) in self.kept and (
+                    _storage(tensor) not in parts or place_of(tensor) in same
+                ):
+                    continue  # what made the memory of a weight is no view of it
                 self.first.setdefault(place_of(tensor), number)
                 self.base.setdefault(_storage(tensor), tensor)
         self.device = f"{next(iter(self.given.values()))}.device" if self.given else '"cuda"'
@@ -228,9 +235,11 @@ class _Writer:
             )
         if place_of(base) == place:
             raise Unspelled("a tensor comes from nowhere that was seen", "make it of the inputs and weights")
-        spelled = f"torch.as_strided({self._name(base)}, {list(tensor.shape)}, {list(tensor.stride())}, "
+        spelled = spelled_strided(
+            base, tensor.shape, tensor.stride(), int(tensor.storage_offset()), self._word
+        )
         self.names[place] = self._new_name()
-        self.lines.append(f"{self.names[place]} = {spelled}{int(tensor.storage_offset())})")
+        self.lines.append(f"{self.names[place]} = {spelled}")
         return self.names[place]
 
     def _literal(self, tensor: torch.Tensor, place: Place) -> str:
@@ -247,6 +256,12 @@ class _Writer:
         fn: JITFunction = step.what
         self.kernels.append(fn.__name__)
         given = [self._argument(v) for v in step.args]
+        for name, value in step.kwargs.items():
+            if value is not None and name not in QUIET and name not in OPTIONS:
+                raise Unspelled(
+                    f"kernel {fn.__name__} is launched with {name}={value!r}",
+                    f"options of a launch may be {', '.join(sorted(OPTIONS))}",
+                )
         given += [
             f"{n}={self._argument(v)}" for n, v in step.kwargs.items() if v is not None and n not in QUIET
         ]

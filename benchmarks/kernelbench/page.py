@@ -21,7 +21,7 @@ from egg.bench.rows import BEST, TROUBLE, NoKernel, Passed, Refused, Row, Unable
 from egg.core.codec import to_json
 from egg.core.errors import EggError, UsageError
 from egg.core.evaluation import Interval
-from egg.core.policy import Level
+from egg.core.policy import Host, Level
 
 BASELINES = ("eager", "compile", "reduce-overhead")
 MOST_KINDS = 3
@@ -121,11 +121,15 @@ def own_share(verdict: Passed) -> float | None:
 # -- measured rows -----------------------------------------------------------------------------------
 
 
+def _policy(row: Row) -> str:
+    """The terms of an evaluation; that the file's own host code calls its kernels goes without saying."""
+    terms = to_json(row.policy).items()
+    return ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in terms if value != Host.AUTHOR)
+
+
 def _terms(rows: Sequence[Row]) -> str:
     """What all rows share, in a sentence; more than one of anything is worth seeing too."""
-    policies = _different(
-        rows, lambda r: ", ".join(f"{n.replace('_', ' ')} {v}" for n, v in to_json(r.policy).items())
-    )
+    policies = _different(rows, _policy)
     versions = _different(rows, lambda r: ", ".join(f"{n} {v}" for n, v in r.versions.items() if v))
     budgets = _different(rows, lambda r: r.settings.get("budget", ""))
     return f"Policy: {policies}. Budget: {budgets}. Machine: {versions}."

@@ -298,15 +298,15 @@ class _Own:
         return []
 
     def _alone(self, each: float) -> list[str]:
-        """One call from the state that both sides have: it loads nothing from new memory that it has not stored
-        there, and leaves in the module what the reference leaves. Where every program runs."""
+        """One call from the state that both sides have: it loads nothing from new memory that it has not
+        stored there, and leaves in the module what the reference leaves. Where every program runs."""
         if 2 * each > self.trial.settings.own_seconds:
             return ["what new memory holds is loaded, or something is left in the module"]
         trial = self.trial
         trial.connection.request(protocol.Note(trial.reference.leaves))
         trial.connection.restore_weights()
         before = reference_state(trial)
-        case = trial.reference.answer("a call from the same state", trial.reference.draw(), golden=False)
+        case = trial.reference.answer("a call from the same state", trial.reference.draw())
         answered = self._ask(case, left=True, fresh=True).answered
         if answered is not None and answered.left:
             raise remembered.loaded(answered.left)

@@ -113,3 +113,12 @@ def test_rounding_to_sixteen_bits_is_no_work_and_a_norm_is(dtype: torch.dtype) -
     weight = WEIGHT.to(dtype)
     assert not computes(lambda x: own(lambda h: h * 1.7)(x) @ weight, dtype)
     assert computes(lambda x: own(lambda h: F.layer_norm(h, (FEATURES,)))(x) @ weight, dtype)
+
+
+def test_what_hands_back_its_operand_is_no_work() -> None:
+    plain = torch.randn(8)
+    with Recorder() as recorder:
+        torch.resolve_neg(torch.resolve_conj(plain))
+        assert not recorder.compute
+        plain.neg()
+    assert set(recorder.compute) == {"neg"}

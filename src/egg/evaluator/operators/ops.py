@@ -53,6 +53,8 @@ COPIES = frozenset(["copy_", "_to_copy", "clone"])
 """Copies, which may put elements into another order or dtype: where a task does no more, that is its work."""
 OVERWRITING = frozenset(["copy_", "fill_", "zero_"])
 """Operations that write their first operand and do not read it."""
+RESOLVING = {"resolve_conj": torch.is_conj, "resolve_neg": torch.is_neg}
+"""Operations that hand back their operand itself, unless it is to be conjugated or negated by its readers."""
 MAKERS = frozenset(name for name in MAKING.split() if not name.endswith("_"))
 BLIND = ALLOCATIONS.union(LOOKING.split(), MAKERS)
 """Operations that neither read nor write elements of what they are given, but for a maker's ``out=``."""
@@ -145,6 +147,7 @@ class Recorder(LightMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = base_name(func)
         neutral = name in NEUTRAL and not _computes_from_tensors(name, func, args, kwargs or {})
+        neutral = neutral or (name in RESOLVING and not RESOLVING[name](args[0]))
         held = _nbytes(args[0]) if self._fill is not None and name in GROWING else None
         flow = self._flow if name not in SILENT else None
         given = flow is not None and flow.given(_read(name, func, args, kwargs or {}))

@@ -34,7 +34,7 @@ def program(gpu: Gpu, *given: KernelResources, floor: float | None = 0.1, librar
 
 
 def no_slower(one: float, other: float) -> bool:
-    return one <= other * (1 + 1e-9)
+    return one <= other * (1 + 1e-6)
 
 
 # -- one kernel: what an expert expects --------------------------------------------------------------

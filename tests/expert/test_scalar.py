@@ -90,7 +90,7 @@ def cases() -> list[tuple[str, list[torch.Tensor], tuple[Any, ...]]]:
     ):
         found.append((fn, [SPREAD, other], ()))
     divisors = (("fmod", 1.0), ("fmod", -4.0), ("remainder", 1.0), ("remainder", -0.5), ("remainder", 2))
-    found += [(fn, [torch.cat([SPREAD, SPREAD * 1e6])], (None, by)) for fn, by in divisors]
+    found += [(fn, [torch.cat([SPREAD, SPREAD * 1e6, SPREAD * 1e37])], (None, by)) for fn, by in divisors]
     for fn in ("fmax", "fmin", "hypot", "logaddexp", "remainder", "prelu"):
         found.append((fn, [SPREAD, torch.full((1,), 0.25) if fn == "prelu" else other], ()))
     found += [("maximum", [SPREAD], (None, 0.5)), ("pow", [POSITIVE[:300], UNIT[:300]], ())]

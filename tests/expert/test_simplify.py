@@ -105,6 +105,14 @@ def test_rule(name: str) -> None:
     _at_two_sizes(whole, task)
 
 
+def test_a_softplus_with_settings_of_its_own_makes_no_mish() -> None:
+    forward = "torch.tanh(F.softplus(x, 1.0, 0.0)) * x + torch.tanh(F.softplus(x, 2.0)) * x"
+    task = program(forward, CUBE, "pass", KNOBS)
+    whole = simplify(capture(task))
+    assert kinds(whole)["mish"] == 0
+    _at_two_sizes(whole, task)
+
+
 def test_every_rule_has_a_case() -> None:
     tested = {rule for rule, _, _ in CASES.values()} | {
         reductions.summed_product,

@@ -13,6 +13,8 @@ from egg.expert.graph import Graph, Node, Value
 from egg.expert.sizes import ONE, Size
 
 _IDEMPOTENT = frozenset({"relu", "abs", "floor", "ceil", "round", "trunc", "sign", "relu6", "hardtanh"})
+DEFAULT_SOFTPLUS = (1.0, 20.0)
+"""Its ``beta``, and the argument above which it is the identity."""
 _LARGEST_FACTOR = 1e6
 """Numbers beyond it, or below its inverse, are not multiplied together: one of the two might overflow."""
 
@@ -289,9 +291,10 @@ def composed_mish(graph: Graph, node: Node) -> Rewrite | None:
         plus = made_by(graph, tanh.inputs[0], "pointwise")
         if plus is None or plus["fn"] != "softplus" or plus.inputs != (x,):
             continue
-        _, beta, limit = (*(plus.get("scalars") or ()), None, None, None)[:3]
+        given = tuple(plus.get("scalars") or ())
+        settings = (*given[1:], *DEFAULT_SOFTPLUS[max(len(given) - 1, 0) :])
         kinds = {graph.value(str(x)).dtype, graph.result(plus).dtype, graph.result(node).dtype}
-        if (beta or 1.0, limit or 20.0) == (1.0, 20.0) and len(kinds) == 1 and graph.result(node).floating:
+        if settings == DEFAULT_SOFTPLUS and len(kinds) == 1 and graph.result(node).floating:
             return instead(replace(node, inputs=(x,), attributes={"fn": "mish", "scalars": ()}))
     return None
 

@@ -183,6 +183,9 @@ def _fmod(call: Call) -> str:
     return f"{call[0]} % {call[1]}"
 
 
+LARGEST_DIVISOR = 2.0**20
+
+
 def _left_over(rounded: str, a: str, b: float) -> str:
     """What a division by a power of two leaves: quotient and product are exact, and the difference is rounded
     as PyTorch's is. The library's function takes a step for every bit of the quotient."""
@@ -192,13 +195,14 @@ def _left_over(rounded: str, a: str, b: float) -> str:
 
 
 def _power_of_two(text: str) -> float | None:
-    """Of a literal: one that has an inverse among ordinary numbers as well."""
+    """Of a literal from 1 to :data:`LARGEST_DIVISOR`, or its negative: a quotient by a smaller one may
+    overflow, by a larger one underflow."""
     try:
         number = float(text.strip("()"))
     except ValueError:  # a variable, or a formula
         return None
-    fraction, exponent = math.frexp(number)
-    return number if abs(fraction) == 0.5 and abs(exponent) < 100 else None
+    exact = abs(math.frexp(number)[0]) == 0.5
+    return number if exact and 1.0 <= abs(number) <= LARGEST_DIVISOR else None
 
 
 def _as_float(text: str, like: str = "") -> str:

@@ -86,8 +86,9 @@ HALF_STENCIL, HALF_STENCIL_TAPS = 2.2e12, 6.6e12
 GROUPED = 4.0
 """Times slower with groups."""
 GROUPED_LINE, LONG_GROUPED, LONG_TAPS = 12e12, 0.6e12, 64
-"""Operations per second of one-dimensional convolutions with groups (7 to 20 TFLOP/s seen at 9 to 128 taps),
-and of 16-bit ones with more taps than that: 128 taps of 16 groups of 48 channels take 12 ms."""
+"""Operations per second of convolutions over lines with groups (7 to 20 TFLOP/s seen at 9 to 128 taps, at
+4 x 200 positions), and of 16-bit ones with more taps than that: 128 taps of 16 groups of 48 channels
+take 12 ms."""
 LIBRARY_LEAST, LIBRARY_STEP = 10e-6, 0.12e-6
 """Seconds of the smallest one with what it converts, and for every 32 channels and taps of a lone tile."""
 HALF_RATE = 2.3

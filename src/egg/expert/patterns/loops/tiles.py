@@ -218,7 +218,7 @@ def _columns(work: Work, block_r: int, wanted: int) -> Plan:
     registers, a thread has one row.
     """
     outer, kept = work.domain.outer_size.value, work.domain.kept_size.value
-    if any(node.op == "gather" for node in work.group.nodes):
+    if _through_index(work):
         return Plan("resident", min(power_of_two(kept), 128), block_r, 4)
     width = _column_width(work)
     vector = 16 // width if kept % (16 // width) == 0 else 1

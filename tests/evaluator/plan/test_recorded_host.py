@@ -53,12 +53,12 @@ def test_egg_eval_judges_the_plan_and_names_both_files(tmp_path: Path) -> None:
     ]
     done = typer.testing.CliRunner().invoke(app, [*asked, "--level", "quick", "--device", "cpu"])
     assert done.exit_code == 0, done.output
-    told = json.loads(done.stdout)
-    assert told["policy"]["host"] == "recorded"
-    assert told["candidate_sha256"] == Candidate.from_file(found.path).sha256
-    assert told["recorded"]["sha256"] == Candidate.from_file(plan).sha256
-    assert told["recorded"]["file"] == str(plan)
-    assert told["gates"][0]["gate"] == "plan"
+    result = json.loads(done.stdout)
+    assert result["policy"]["host"] == "recorded"
+    assert result["candidate_sha256"] == Candidate.from_file(found.path).sha256
+    assert result["recorded"]["sha256"] == Candidate.from_file(plan).sha256
+    assert result["recorded"]["file"] == str(plan)
+    assert result["gates"][0]["gate"] == "plan"
     assert "cache" not in plan.read_text(encoding="utf-8").partition("class ModelNew")[2]
 
 
@@ -75,10 +75,10 @@ def test_egg_record_says_what_it_wrote_and_what_it_cannot(tmp_path: Path) -> Non
         app, ["record", str(bad.task_path), str(bad.path), "--out", str(plan), "--device", "cpu", "--json"]
     )
     assert refused.exit_code == 1, refused.output
-    told = json.loads(refused.stdout)
-    assert told["refusal"]["gate"] == "plan"
-    assert told["refusal"]["reason"] == "plan.unsupported"
-    assert told["refusal"]["hint"]
+    result = json.loads(refused.stdout)
+    assert result["refusal"]["gate"] == "plan"
+    assert result["refusal"]["reason"] == "plan.unsupported"
+    assert result["refusal"]["hint"]
 
 
 def test_a_plan_option_without_a_plan_is_a_mistake() -> None:

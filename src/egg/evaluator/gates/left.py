@@ -9,7 +9,7 @@ convolution that uses TF32 passes its error on to the statistics of every norm b
 zero is what rounding leaves of it. Where these bounds refuse, the reference's own distance from an exacter
 run is measured (:mod:`egg.evaluator.reference.left`): four times the largest is allowed, and to each element
 32 times its own, or what is usual for a channel of its scale: rounding of the weights moves the mean of every
-channel by an amount that is small by luck in some.
+channel by an amount that happens to be small in some.
 """
 
 from __future__ import annotations

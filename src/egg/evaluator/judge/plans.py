@@ -48,7 +48,7 @@ MOST_DRAWN = 2**25
 
 @dataclass(frozen=True)
 class Recorder:
-    """Where host code runs to be recorded, and the GPU that it is told of."""
+    """Where host code runs to be recorded, and the GPU that it is given."""
 
     forkserver: ForkServer
     target: Gpu

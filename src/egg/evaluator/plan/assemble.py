@@ -15,7 +15,7 @@ from egg.evaluator.plan.spelling import Unspelled, spelled_value, values_in
 
 FRAME = '''
 def form_of(value):
-    """What a call is told apart by: of a tensor its form, of anything else its value."""
+    """The signature of a value: of a tensor its form, of anything else the value."""
     if isinstance(value, torch.Tensor):
         return ("tensor", tuple(value.shape), value.stride(), value.dtype)
     if isinstance(value, (list, tuple)):

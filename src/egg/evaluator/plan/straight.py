@@ -195,8 +195,8 @@ class Straight:
                 raise _Wrong(call, f"{dotted} scales its table in place")
         if dotted in WRITTEN:
             *places, moves = WRITTEN[dotted]
-            told = call.args[moves : moves + 1] or [named[name] for name in MOVES if name in named]
-            if told and _is_false(told[0]):
+            flag = call.args[moves : moves + 1] or [named[name] for name in MOVES if name in named]
+            if flag and _is_false(flag[0]):
                 return
             moved = [call.args[p] for p in places if p < len(call.args)]
             for value in [*moved, *(named[name] for name in WRITTEN_BY_NAME if name in named)]:

@@ -88,7 +88,7 @@ def _places(argument: str) -> dict[str, int]:
 
 
 IN_PLACE = _places("inplace")
-"""At which place a function is told to work in place."""
+"""The position of the argument that makes a function work in place."""
 OPTIONS = frozenset(
     words("""
     num_warps num_stages num_ctas maxnreg enable_fp_fusion launch_cooperative_grid waves_per_eu

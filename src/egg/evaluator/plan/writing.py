@@ -230,9 +230,7 @@ class _Writer:
         base = self.base[_storage(tensor)]
         own = _storage(tensor) not in self.kept
         if base.dtype != tensor.dtype or not (own or int(base.storage_offset()) == 0):
-            raise Unspelled(
-                "a view that cannot be told from its tensor", "use view, narrow, transpose and the like"
-            )
+            raise Unspelled("a view that looks like its tensor", "use view, narrow, transpose and the like")
         if place_of(base) == place:
             raise Unspelled("a tensor comes from nowhere that was seen", "make it of the inputs and weights")
         spelled = spelled_strided(

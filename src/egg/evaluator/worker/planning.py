@@ -1,4 +1,4 @@
-"""A candidate's process writes down one call as a plan: statements as text, which nobody believes unread."""
+"""A candidate's process writes down one call as a plan: statements as text, which the verifier reads."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ class Problem(WithBias):
 
     @cached_property
     def right(self) -> Value:
-        """Another object than the left one, also of one value multiplied with itself: it tells them apart."""
+        """Another object than the left one, also where a value is multiplied with itself."""
         return replace(self.operand(1)) if self.operand(1) is self.left else self.operand(1)
 
     @property

@@ -341,6 +341,16 @@ def exponentials() -> tuple[torch.Tensor, torch.Tensor]:
     return exact.float(), exact
 
 
+@pytest.mark.parametrize(("factor", "passes"), [(3.0, True), (5.0, False)])
+def test_where_a_result_cancels_entirely_the_size_of_the_noise_is_chance(factor, passes):
+    noises = normal(512), normal(512, seed=1)
+    ours, theirs = (1e-8 * noise / noise.square().mean().sqrt() for noise in noises)
+    nothing = torch.full((512,), 1e-17, dtype=torch.float64)
+    assert compare(factor * ours, theirs, nothing, MATCH).passed == passes
+    answer = torch.full((512,), 2e-8, dtype=torch.float64)
+    assert not compare(factor * ours + 2e-8, theirs + 2e-8, answer, MATCH).passed
+
+
 def test_small_elements_beside_large_ones_keep_their_own_value():
     reference, exact = exponentials()
     typical = float(exact.median())

@@ -88,10 +88,20 @@ def test_another_rounding_of_weights_arrives_and_a_small_channel_that_stands_sti
     ours, variance = statistics(rounded(weights.view(torch.int32)))  # towards zero
     theirs, _ = statistics(rounded(weights.view(torch.int32) + 0x1000))  # to the nearest
     before, errors = torch.zeros_like(ours), (ours - exact).abs()
-    scale = scale_of("bn.running_mean", {"bn.running_mean": ours, "bn.running_var": variance - 0.9})
+    state = {"bn.running_mean": ours, "bn.running_var": variance - 0.9}
     assert not arrived(theirs, ours, before, errors=errors), "some channel is right by luck"
-    assert arrived(theirs, ours, before, errors=usual(errors, scale))
+    ordinary = usual({"bn.running_mean": errors}, state)["bn.running_mean"]
+    assert arrived(theirs, ours, before, errors=ordinary)
     still = theirs.clone()
     still[7] = 0.0
-    assert not arrived(still, ours, before, errors=usual(errors, scale))
+    assert not arrived(still, ours, before, errors=ordinary)
     assert scale_of("counts", {"counts": ours}) is None
+
+    # A second norm behind a layer that the reference computes exactly, and the file as the others.
+    state |= {"other.running_mean": exact, "other.running_var": variance - 0.9}
+    errors_of_both = {"bn.running_mean": errors, "other.running_mean": torch.zeros_like(errors)}
+    ordinary = usual(errors_of_both, state)["other.running_mean"]
+    assert arrived(theirs, exact, before, errors=ordinary)
+    still = theirs.clone()
+    still[7] = 0.0
+    assert not arrived(still, exact, before, errors=ordinary)

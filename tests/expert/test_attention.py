@@ -268,6 +268,15 @@ FILLS = task_of(
     "q, k, v, m, n",
 )
 """A finite score for what is masked: rows that see nothing are the mean of all values."""
+ABSORBED = task_of(
+    "s = q @ k.transpose(-2, -1) / q.shape[-1] ** 0.5;"
+    " m = (1.0 - (torch.arange(q.shape[2]) < n[:, None]).to(q.dtype)) * torch.finfo(q.dtype).min;"
+    " return (s + m[:, None, None, :]).softmax(-1) @ v",
+    "torch.randn(B, N, L, D).half(), torch.randn(B, N, L, D).half(), torch.randn(B, N, L, D).half(), "
+    "torch.arange(B) % 3 * L // 2",
+    arguments="q, k, v, n",
+)
+"""The lowest number of 16 bits is added in 16 bits: the first batch has no key, and weighs all alike."""
 SCALES = task_of(
     together(
         *(f"F.scaled_dot_product_attention(q, k, v{more})" for more in (
@@ -285,6 +294,8 @@ CASES: dict[str, tuple[Task, dict[str, Any]]] = {
     "narrow types": (NARROW, SMALL),
     "narrow types, wide": (NARROW, WIDE),
     "narrow types, scaled": (SCALES, SMALL),
+    "numbers that absorb the scores": (ABSORBED, SMALL),
+    "numbers that absorb the scores, wide": (ABSORBED, WIDE),
     "masks": (MASKS, {**PACKED, "BLOCK_M": 32}),
     "several masks": (SEVERAL, SMALL),
     "masks, wide": (MASKS, {**WIDE, "descriptors": False}),

@@ -9,7 +9,7 @@ convolution that uses TF32 passes its error on to the statistics of every norm b
 zero is what rounding leaves of it. Where these bounds refuse, the reference's own distance from an exacter
 run is measured (:mod:`egg.evaluator.reference.left`): four times the largest is allowed, and to each element
 32 times its own, or what is usual for a channel of its scale: rounding of the weights moves the mean of every
-channel by an amount that happens to be small in some.
+channel by an amount that happens to be small in some, and a library may use TF32 in some layers only.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import time
 
 import torch
 
-from egg.evaluator.gates.moved import COUNTER, arrived, scale_of, usual
+from egg.evaluator.gates.moved import COUNTER, arrived, usual
 from egg.evaluator.reference.answers import same_bytes, same_values
 from egg.evaluator.reference.left import own_errors
 from egg.evaluator.trial.refused import Refused
@@ -115,8 +115,7 @@ def _own_errors(trial: Trial, before: dict[str, torch.Tensor], calls: int) -> di
     """The reference's own distances from exact statistics, after as many calls from the same state."""
     trial.reference.module.load_state_dict(before)
     found = own_errors(trial.reference, calls, lambda module: module.state_dict())
-    state = trial.reference.module.state_dict()
-    return {name: usual(errors, scale_of(name, state)) for name, errors in found.items()}
+    return usual(found, trial.reference.module.state_dict())
 
 
 def _shown(theirs: torch.Tensor, ours: torch.Tensor) -> str:

@@ -36,15 +36,26 @@ def scale_of(name: str, state: Mapping[str, torch.Tensor]) -> torch.Tensor | Non
     return wide.sqrt() if kind == MEAN else wide
 
 
-def usual(errors: torch.Tensor, scale: torch.Tensor | None) -> torch.Tensor:
-    """Each element's own error, or the median error for its scale where its own is smaller than that."""
-    if scale is None or scale.shape != errors.shape:
-        return errors
-    known = scale.isfinite() & (scale > 0.0)
-    if not known.any():
-        return errors
-    share = (errors.to(scale)[known] / scale[known]).median()
-    return torch.maximum(errors.to(scale), (scale * share).nan_to_num(0.0, 0.0, 0.0))
+def usual(errors: Mapping[str, torch.Tensor], state: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Each element's own error, or the usual one for its scale where its own is smaller than that.
+
+    The usual one is the median of a norm, of the norm where that is largest: a library decides for each layer
+    by its shape which arithmetic it uses, and one that a TF32 convolution leaves nearly exact is luck.
+    """
+    scales = {name: scale_of(name, state) for name in errors}
+    shares: dict[str, float] = {}
+    for name, scale in scales.items():
+        if scale is not None and scale.shape == errors[name].shape:
+            kind, known = name.rpartition(".")[2], scale.isfinite() & (scale > 0.0)
+            if known.any():
+                share = float((errors[name].to(scale)[known] / scale[known]).median())
+                shares[kind] = max(shares.get(kind, 0.0), share)
+    found = dict(errors)
+    for name, scale in scales.items():
+        if scale is not None and scale.shape == errors[name].shape:
+            least = (scale * shares.get(name.rpartition(".")[2], 0.0)).nan_to_num(0.0, 0.0, 0.0)
+            found[name] = torch.maximum(errors[name].to(scale), least)
+    return found
 
 
 def arrived(

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import copy
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -40,7 +40,7 @@ from egg.evaluator.task.unusual import (
 )
 from egg.evaluator.tensors import memory
 from egg.evaluator.tensors.reals import as_reals
-from egg.evaluator.transport.exchange import pack
+from egg.evaluator.transport.exchange import pack, unpack
 from egg.evaluator.transport.protocol import Forwarded, Options
 from egg.evaluator.trial.checks import tensor_of
 from egg.evaluator.trial.refused import Refused
@@ -113,9 +113,37 @@ def _rarely(trial: Trial, known: Constants) -> dict[str, str]:
             outcomes[name] = _asked(trial, name, inputs, integers=True)
     if any(value >= 1.0 for value in known.values):
         for dim, name in BEYOND.items():
-            inputs = beyond_constants(drawn, known, dim, secrets.randbits(48))
-            outcomes[name] = _asked(trial, name, inputs, integers=True)
+            outcomes[name] = _beyond(
+                trial, name, drawn, beyond_constants(drawn, known, dim, secrets.randbits(48))
+            )
     return outcomes
+
+
+def _beyond(trial: Trial, name: str, drawn: list[Any], changed: list[Any]) -> str:
+    """Every input at once; where that is wrong one after the other, and what counts is each by itself.
+
+    Products of several such inputs reach sizes at which the rounding of a largest score is a hundred, and a
+    softmax that takes it off in one fused operation overflows.
+    """
+    try:
+        return _asked(trial, name, changed, integers=True)
+    except Refused:
+        single = list(_singly(drawn, changed))
+        if len(single) < 2:
+            raise
+    if trial.reference.moving:
+        trial.connection.restore_weights()
+    for inputs in single:
+        _asked(trial, f"{name} in one tensor", inputs, integers=True)
+    return "right where one tensor is beyond them"
+
+
+def _singly(drawn: list[Any], changed: list[Any]) -> Iterator[list[Any]]:
+    """The drawn inputs with one of the changed tensors each."""
+    (structure, ours), (_, others) = pack(drawn), pack(changed)
+    for at, (one, other) in enumerate(zip(ours, others, strict=True)):
+        if one is not other:
+            yield unpack(structure, [*ours[:at], other, *ours[at + 1 :]])
 
 
 def _other(inputs: list[Any], drawn: list[Any]) -> bool:

@@ -20,6 +20,8 @@ LOG2_E = 1.4426950408889634
 
 FEW_QUERIES = 32
 """Up to here reading keys and values is all that takes time."""
+ABSORBING = -32768.0
+"""From here down numbers of fp16 are 32 apart: scores of up to 16 are lost in a sum."""
 LOWEST_SCORE = -3e38
 """That fp32 holds, with room for a difference."""
 
@@ -112,6 +114,12 @@ class Problem:
     def lonely(self) -> bool:
         """Whether rows that see nothing are not a number, as in a softmax that is written out."""
         return self.node.get("empty") == "nan"
+
+    @property
+    def absorbs(self) -> bool:
+        """Whether the program adds the mask in fp16, where the lowest number absorbs a score: a row that sees
+        nothing weighs all keys alike. The sum in fp32 would keep the first digits of the scores."""
+        return self.lonely and self.mask is not None and self.mask.dtype == self.q.dtype == "float16"
 
     @property
     def replaces(self) -> bool:

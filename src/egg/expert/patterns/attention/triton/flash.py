@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from egg.expert.emit.kernel import Kernel
 from egg.expert.emit.reader import Reader
 from egg.expert.emit.words import PRODUCT
-from egg.expert.patterns.attention.problem import LOG2_E, Problem, mask_reader, read_end, read_mask
+from egg.expert.patterns.attention.problem import ABSORBING, LOG2_E, Problem, mask_reader, read_end, read_mask
 from egg.expert.patterns.attention.triton.operands import Tile, Way, load, products, scales_name
 from egg.expert.patterns.attention.triton.parts import store_part, write_quotient
 from egg.expert.patterns.attention.triton.scores import LIFT, read_others, write_functions
@@ -247,7 +247,9 @@ def write_mask(problem: Problem, kernel: Kernel, mask: str, edge: bool = True) -
     """
     line = kernel.body.line
     seen = ["(column <= query)"] if problem.causal else []
-    if problem.mask is not None and problem.mask.dtype != "bool":
+    if problem.absorbs:  # nothing is left of a score then
+        line(f"scores = scores * tl.where({mask} > {ABSORBING}, 1.0, 0.0) + {mask} * {LOG2_E}")
+    elif problem.mask is not None and problem.mask.dtype != "bool":
         line(f"scores = scores + {mask} * {LOG2_E}")
     elif problem.mask is not None and problem.replaces:
         seen.append(mask)

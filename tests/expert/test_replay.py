@@ -44,6 +44,16 @@ WALK = program(
 )
 
 
+STEP = program(
+    "y = torch.tanh(self.a(x - before)); return {'out': self.b(y), 'last': x, 'more': [y, x]}",
+    "torch.randn(B, C), torch.randn(B, C)",
+    "self.a = nn.Linear(C, 2 * C); self.b = nn.Linear(2 * C, C)",
+    "B, C = 16, 64",
+    "x, before",
+)
+"""A step of a recurrence: the next one has this one's input before it."""
+
+
 def written(task: Task, *moves: str) -> Written:
     return kernel_file(task, graph_of(task), Recipe().after(*map(parsed, moves)), H200)
 
@@ -71,6 +81,18 @@ def test_what_cannot_be_recorded_is_not() -> None:
     made = written(drawn, "set file replay True")
     assert not replays(made.source)
     assert obstacle(made.structure.graph, list(zip(made.structure.groups, made.structure.parts, strict=True)))
+
+
+def test_arguments_among_the_results_are_handed_back_beside_what_a_graph_writes() -> None:
+    text = written(STEP).source
+    assert replays(text)
+    assert 'row = (results["out"], results["more"][0])' in text
+    assert 'return {"out": results[0], "last": x, "more": [results[1], x]}' in text
+    assert "out=into and into[0]" in text
+    assert "into[1]" in text
+    pair = "y = torch.relu(self.a(x)); return x, self.b(y)"
+    layers = "self.a = nn.Linear(C, C); self.b = nn.Linear(C, C)"
+    assert "return (x, results[0])" in written(program(pair, "torch.randn(B, C)", layers)).source
 
 
 def parts_of(made: Written) -> list[Any]:

@@ -123,7 +123,7 @@ def capture(
             with recorder.into(Trace()) as steady:
                 outputs = call(model, arguments)
             described = describe(outputs)
-            raw = tuple(_raw_outputs(recorder, outputs))
+            raw = tuple(_raw_outputs(recorder, outputs, arguments))
         except CompileFailed:
             raise
         except Exception as error:
@@ -163,15 +163,23 @@ def _gone_back(model: nn.Module, arguments: list[Any]) -> Any:
     return outputs
 
 
-def _raw_outputs(recorder: Recorder, outputs: Any) -> Iterator[RawOutput]:
+def _raw_outputs(recorder: Recorder, outputs: Any, arguments: list[Any]) -> Iterator[RawOutput]:
+    """Outputs in memory that nobody has written before the call; an input that is handed back is none."""
+    given = [_storage(leaf) for _, leaf in outputs_of(arguments) if isinstance(leaf, torch.Tensor)]
     for path, leaf in outputs_of(outputs) if outputs is not None else ():
-        if isinstance(leaf, torch.Tensor) and leaf.untyped_storage()._cdata in recorder.raw and leaf.numel():
+        if not isinstance(leaf, torch.Tensor) or not leaf.numel() or _storage(leaf) in given:
+            continue
+        if _storage(leaf) in recorder.raw:
             size = leaf.element_size()
             first = int(leaf.storage_offset()) * size
             last = first + size * (
                 1 + sum((n - 1) * s for n, s in zip(leaf.shape, leaf.stride(), strict=True))
             )
             yield RawOutput(path, int(leaf.data_ptr()) - first, first, last - 1, leaf.numel() * size)
+
+
+def _storage(tensor: torch.Tensor) -> int:
+    return tensor.untyped_storage()._cdata
 
 
 @contextmanager

@@ -146,6 +146,17 @@ def aliases(
     return found
 
 
+def handed_back(leaves: list[tuple[str, Any]], arguments: Any) -> set[int]:
+    """Which outputs share elements with an input: they change with it."""
+    inputs: list[torch.Tensor] = []
+    map_tensors(arguments, lambda tensor: (inputs.append(tensor), tensor)[1])
+    return {
+        index
+        for index, (_, leaf) in enumerate(leaves)
+        if isinstance(leaf, torch.Tensor) and any(overlap(leaf, given) for given in inputs)
+    }
+
+
 def overlap(one: torch.Tensor, other: torch.Tensor) -> bool:
     """Whether two tensors have an element of memory in common: parts of one buffer need not."""
     address = storage_of(one)

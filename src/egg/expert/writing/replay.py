@@ -29,7 +29,7 @@ from egg.expert.reading.held import input_values
 from egg.expert.writing.domain import written_inputs
 from egg.expert.writing.heading import Parts
 from egg.expert.writing.replay_calls import recordable
-from egg.expert.writing.replay_results import copied_results
+from egg.expert.writing.replay_results import computed, copied_results
 from egg.hardware.gpus import Gpu
 
 SETTINGS = "file"
@@ -171,9 +171,9 @@ def obstacle(graph: Graph, parts: Parts) -> str | None:
     """What keeps a program from being recorded, as half a sentence."""
     if not input_values(graph):
         return "no argument is a tensor"
-    for result in map(str, graph.results):
-        if graph.value(result).origin is not Origin.NODE:
-            return "a result is no tensor that the program computes"
+    origins = [graph.value(str(result)).origin for result in graph.results]
+    if not set(origins) <= {Origin.NODE, Origin.INPUT} or Origin.NODE not in origins:
+        return "a result is no tensor that the program computes"
     for group, part in parts:
         for node in group.nodes:
             if node.op == "random" or (not part.kernels and node.op == "recurrent"):
@@ -213,7 +213,7 @@ def estimated(graph: Graph, parts: Parts, gpu: Gpu) -> Estimate:
             own = [CONVOLUTION if op == "conv" else LIBRARY for op in called]
         launches, host = launches + len(own), host + sum(own)
         device += max(len(own) * SHORTEST, _seconds(graph, group, part, machine))
-    results, copied = [str(name) for name in graph.results], copied_results(graph, parts)
+    results, copied = [str(graph.results[order]) for order in computed(graph)], copied_results(graph, parts)
     taken = [graph.value(name) for name in results]
     device_copies = sum(_copy_seconds(value, gpu) for value in (*input_values(graph), *taken))
     host_copies = COPY * (len(taken) + len(graph.arguments))

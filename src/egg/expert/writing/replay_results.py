@@ -23,7 +23,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from egg.expert.emit.names import underscored, words
-from egg.expert.graph import Graph
+from egg.expert.graph import Graph, Origin
 from egg.expert.writing.heading import Parts
 from egg.expert.writing.layout import laid_out
 
@@ -48,18 +48,31 @@ class Placed:
     into: str
     """The argument's name: ``None`` where the method makes its results itself."""
     written: frozenset[int]
-    """The results that are written in place, by their order."""
+    """The results that are written in place, by their order among those that are computed."""
 
 
-def placed(lines: Sequence[str], helpers: Mapping[str, str]) -> Placed:
-    """The body of ``launches`` with every allocation of a result replaced by memory it is given."""
+def handed_back(graph: Graph) -> frozenset[int]:
+    """Which results are arguments: the caller has them already, at any place."""
+    values = [graph.value(str(name)) for name in graph.results]
+    return frozenset(order for order, value in enumerate(values) if value.origin is Origin.INPUT)
+
+
+def computed(graph: Graph) -> list[int]:
+    """The other results, by their order: those that a graph writes."""
+    return [order for order in range(len(graph.results)) if order not in handed_back(graph)]
+
+
+def placed(lines: Sequence[str], helpers: Mapping[str, str], handed: frozenset[int] = frozenset()) -> Placed:
+    """The body of ``launches`` with every allocation of a result replaced by memory it is given; ``handed``:
+    the results that are arguments."""
     text = textwrap.dedent("\n".join(lines))
     into = underscored(INTO, words(text))
     body = ast.parse(text).body
     rows, changed = list(lines), dict(helpers)
     found: dict[int, tuple[ast.Assign, str]] = {}
     several: dict[int, tuple[ast.Assign, dict[int, str]]] = {}
-    for order, name in enumerate(_returned(body)):
+    names = [name for order, name in enumerate(_returned(body)) if order not in handed]
+    for order, name in enumerate(names):
         if (part := _one_of_several(body, name)) is not None:
             statement, place = part
             if _taken_places(statement, helpers).get(place) is not None:
@@ -100,7 +113,8 @@ def copied_results(graph: Graph, parts: Parts) -> list[str]:
         made = _brought_from(statement.value)
         return made is not None and ast.unparse(statement.value) != f"{ast.unparse(made)}.contiguous()"
 
-    return [name for name in map(str, graph.results) if copied(name)]
+    names = [str(graph.results[order]) for order in computed(graph)]
+    return [name for name in names if copied(name)]
 
 
 # -- one result ----------------------------------------------------------------------------------------

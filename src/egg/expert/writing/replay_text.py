@@ -28,7 +28,7 @@ from egg.expert.writing.domain import follows_inputs
 from egg.expert.writing.layout import laid_out
 from egg.expert.writing.parameters import Parameters
 from egg.expert.writing.replay import Elsewhere
-from egg.expert.writing.replay_results import Placed, with_argument
+from egg.expert.writing.replay_results import Placed, computed, handed_back, with_argument
 from egg.expert.writing.replay_weights import addresses_method
 
 OWN_NAMES = ("launches", "recording", "addresses", "recorded_for", "recorded", "missed",
@@ -78,7 +78,7 @@ def replaying(
     if call.arguments[: len(call.tensors)] != call.tensors:
         elsewhere = Elsewhere.LAUNCHED
     plain = _launches_header(Parameters.of(graph, header), header, launches.into)
-    copying, mixed = elsewhere is Elsewhere.COPIED, len(launches.written) < len(graph.results)
+    copying, mixed = elsewhere is Elsewhere.COPIED, len(launches.written) < len(computed(graph))
     kept = ["recorded_for", *["copying"] * copying]
     return [
         *(f"    {name} = None" for name in kept),
@@ -128,7 +128,7 @@ def _forward(graph: Graph, call: _Call, launches: Placed, seen: str, copying: bo
     tensor = "tensors" if apart else "inputs"
     strides = () if follows_inputs(graph) else (f"{name}.stride()" for name in call.tensors)
     signature = (seen, *call.numbers, *strides)
-    whole = len(launches.written) == len(graph.results)
+    whole = len(launches.written) == len(computed(graph))
     stride = "t.stride()" if whole else "torch.empty_like(t).stride()"
     before = [
         f"if not {call.tensors[0]}.is_cuda or torch.cuda.is_current_stream_capturing():",
@@ -174,21 +174,23 @@ def _tuple_text(names: Sequence[str]) -> str:
 
 
 def _row(graph: Graph, results: str) -> str:
-    """The results in a row, of what ``launches`` returned."""
+    """The results that are computed in a row, of what ``launches`` returned."""
     if graph.form == "tensor":
         return f"[{results}]"
-    if graph.form in PLAIN:
+    if graph.form in PLAIN and not handed_back(graph):
         return results
-    return _tuple_text([f"{results}{place}" for place in places(graph.form, len(graph.results))])
+    where = places(graph.form, len(graph.results))
+    return _tuple_text([f"{results}{where[order]}" for order in computed(graph)])
 
 
 def _whole(graph: Graph, results: str) -> str:
-    """The results in their form, of a list of them."""
-    if graph.form == "list":
-        return results
-    if graph.form == "tuple":
-        return f"tuple({results})"
-    return whole_text(graph.form, [f"{results}[{at}]" for at in range(len(graph.results))])
+    """The results in their form, of a list of those that are computed; the others are arguments."""
+    if not handed_back(graph) and graph.form in ("list", "tuple"):
+        return results if graph.form == "list" else f"tuple({results})"
+    texts = [graph.value(str(name)).path for name in graph.results]
+    for at, order in enumerate(computed(graph)):
+        texts[order] = f"{results}[{at}]"
+    return whole_text(graph.form, texts)
 
 
 # -- recording -----------------------------------------------------------------------------------------
@@ -196,7 +198,7 @@ def _whole(graph: Graph, results: str) -> str:
 
 def _filled(graph: Graph, launches: Placed) -> str:
     """The launches, with results in memory that is there."""
-    if len(launches.written) < len(graph.results):
+    if len(launches.written) < len(computed(graph)):
         return "self.filled(inputs, results)"
     return f"self.launches(*inputs, {launches.into}=results)"
 

@@ -37,7 +37,7 @@ from egg.expert.writing.imports import sorted_imports
 from egg.expert.writing.layout import laid_out
 from egg.expert.writing.literals import domain_lines
 from egg.expert.writing.replay import Decision
-from egg.expert.writing.replay_results import placed
+from egg.expert.writing.replay_results import handed_back, placed
 from egg.expert.writing.replay_text import replaying, unfit
 from egg.expert.writing.tidy import double_quoted
 
@@ -72,7 +72,7 @@ def write_file(
         title = [*title, replay.sentence]
     helpers: Mapping[str, str] = _agreed((part.helpers for _, part in parts), "helper")
     if replay is not None and replay.replays:
-        launches = placed(body, helpers)
+        launches = placed(body, helpers, handed_back(graph))
         helpers = launches.helpers
         forward = replaying(graph, guard.lines(), launches, built.forward, names.seen, replay.elsewhere)
     else:

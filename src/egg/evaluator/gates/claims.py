@@ -144,6 +144,14 @@ class Claims:
         """Whether a call takes longer than the task's own, by its sizes or by what it is built with."""
         return bool(change.arguments) or 4 * self.elements(change) > 5 * self.elements(Change())
 
+    def leaves_inputs(self, change: Change) -> bool:
+        """Whether a change of precision is one of weights and buffers alone, of which no domain speaks: the
+        inputs have that dtype already, and the module has others beside it."""
+        if change.precision is None or change.dtypes:
+            return False
+        inputs = [t.dtype for _, t in leaves(self.given.forms) if t.is_floating_point()]
+        return all(self._dtype(dtype, change) == str(dtype).removeprefix("torch.") for dtype in inputs)
+
     def _dtype(self, dtype: torch.dtype, change: Change) -> str:
         if change.precision is not None and dtype.is_floating_point:
             dtype = HALF_DTYPES.get(change.precision, torch.float32)

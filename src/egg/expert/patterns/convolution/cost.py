@@ -89,6 +89,9 @@ GROUPED_LINE, LONG_GROUPED, LONG_TAPS = 12e12, 0.6e12, 64
 """Operations per second of convolutions over lines with groups (7 to 20 TFLOP/s seen at 9 to 128 taps, at
 4 x 200 positions), and of 16-bit ones with more taps than that: 128 taps of 16 groups of 48 channels
 take 12 ms."""
+EACH_GROUP = 11e-6
+"""Seconds for every group of a 16-bit convolution of one tap with the channels last, of which cuDNN slices,
+multiplies and joins one after the other: 24 groups of 16 channels at 16 x 28 x 28 took 277 us."""
 LIBRARY_LEAST, LIBRARY_STEP = 10e-6, 0.12e-6
 """Seconds of the smallest one with what it converts, and for every 32 channels and taps of a lone tile."""
 HALF_RATE = 2.3
@@ -213,6 +216,8 @@ def _library_seconds(graph: Graph, node: Node, grade: str | None, machine: Machi
         return max(floor, seconds / machine.bandwidth)
     if groups > 1 and channels == 1:
         return max(floor, moved / (STENCIL * machine.bandwidth))
+    if groups > 1 and half and taps == 1 and not transposed and dimensions > 1:
+        return max(floor, groups * EACH_GROUP)
     if groups > 1 and dimensions == 1 and not transposed:
         return max(floor, flops / (LONG_GROUPED if half and taps > LONG_TAPS else GROUPED_LINE))
     if transposed and prod(number(step) for step in node["stride"]) > 1:

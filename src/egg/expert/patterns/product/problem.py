@@ -335,6 +335,10 @@ class Problem(WithBias):
             if node.op == "cat" and (piece := self.piece(node, index)) is not None:
                 name, index = piece
                 continue
+            if node.op == "pad":
+                index = tuple(at - before for at, before in zip(index, node["before"], strict=True))
+                name = str(node.inputs[0])
+                continue
             shape = self.graph.result(node).shape
             same = [i for i in node.inputs if i is not None and self.graph.value(i).shape == shape]
             if node.op not in ("pointwise", "where", "triangle") or not same:

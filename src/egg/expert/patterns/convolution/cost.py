@@ -38,11 +38,11 @@ TILE = 0.6e-6
 """Seconds to begin and to end a tile."""
 GATHERED_STEP, ROWS_STEP = 3.2e-6, 1.7e-6
 """The same for operands that are gathered where they lie, and for one tap."""
-TURNED_TILE, MANY_WAVES = 4.8e-6, 64
+TURNED_TILE = 4.8e-6
 """Seconds more of a tile of one tap whose sums are turned around and stored while nothing else runs: where it
-is so large that its registers leave no room for another one, seen where an SM has that many in turn, and
-where there are no others. ShuffleNet's 26 of 58 and 116 channels at 28 x 28 and 14 x 14 took 322 us; their
-steps alone come to 143."""
+is so large that its registers leave no room for another one (192 channels at 4 x 8192 positions took 77 us,
+their steps alone come to 20), and where there are no others. ShuffleNet's 26 of 58 and 116 channels at
+28 x 28 and 14 x 14 took 322 us; their steps alone come to 143."""
 AS_IT_LIES, AS_IT_LIES_RESIDENT = 2.5e-6, 3
 """Seconds of 64 positions of one tap that are taken as they lie, and such tiles that a multiprocessor has."""
 PACKING = 2.0
@@ -56,6 +56,12 @@ KEPT, KEPT_INPUT, COARSE = 55e-12, 0.8e-12, 0.5
 is left of the second where one product is enough."""
 PHASED = 1.5
 """Times longer where phases of a transposed convolution interleave their stores."""
+LINE = 0.6
+"""Of the rate of packed fp32 operands, what convolutions over lines reach: 128 channels at 16 x 8192
+positions with 7 taps run at 316 TFLOP/s."""
+SLOW_ELEMENT = 7e-12
+"""Seconds for each element of a function with a branch for large arguments beside a tile: with snakes around
+192 channels at 4 x 8192 positions packing took 58 us instead of 13, and the kernel 115 instead of some 70."""
 SHALLOW, SHALLOWEST = 1.8, 16
 """Times longer with fewer input channels than that, whose taps are gathered one by one."""
 HALF_PACKED = 0.42
@@ -122,6 +128,7 @@ def own_seconds(
     if packed:
         written = 0.5 * (2.0 if exact else 1.0)
         passes = max(form.x.bytes * (PACKING + written) / machine.memory, 2 * LEAST_PASS)
+        passes += form.slow_elements * SLOW_ELEMENT
     if packed and "TILES" in constants:
         each = KEPT + KEPT_INPUT * power(deep, 16, 128) * (1.0 if exact else COARSE)
         wide = max(0.5, form.outputs.value / FULL_CHANNELS)
@@ -140,7 +147,8 @@ def own_seconds(
     flops = 2.0 * rows * columns * depth * work
     if packed:
         rate = machine.rate("convolution, packed") * min(1.0, columns / FULL_WIDTH) ** 0.8
-        rate *= HALF_PACKED if form.x.dtype in HALF else 1.0
+        lines = LINE if len(form.axes) == 1 else 1.0
+        rate *= HALF_PACKED if form.x.dtype in HALF else lines
         least = PACKED_STEP if waves < 1 else PACKED_OVERLAPPED
         each = steps * max(least, flops * machine.sms / rate) + TILE
         kernel = each * (ceil(waves) if waves < RESIDENT else waves)
@@ -151,7 +159,7 @@ def own_seconds(
     latency = steps * step * ceil(waves / beside)
     if form.pointwise and waves < beside:
         latency += TURNED_TILE
-    elif form.pointwise and rows * columns >= FULL_WIDTH * FULL_WIDTH and waves > MANY_WAVES:
+    elif form.pointwise and rows * columns >= FULL_WIDTH * FULL_WIDTH:
         latency = (steps * step + TURNED_TILE) * waves
     return max(memory, latency, tiles * steps * flops / machine.rate(f"convolution, {how}"))
 

@@ -28,6 +28,8 @@ MANY_PHASES = 3
 """From which on a program does not hold the sums of all phases side by side."""
 MOST_TAPS = 8
 """Along the innermost axis, up to which every output looks at all of them."""
+SLOW = frozenset({"sin", "cos", "tan"})
+"""Functions with a branch for large arguments."""
 
 
 def plain(value: Any, what: str) -> int:
@@ -118,6 +120,12 @@ class Form(WithBias):
     @property
     def batch(self) -> Size:
         return self.x.shape[0]
+
+    @property
+    def slow_elements(self) -> int:
+        """Elements of the group's functions that have a branch for large arguments, and long code."""
+        slow = (node for node in self.group.nodes if node.op == "pointwise" and node["fn"] in SLOW)
+        return sum(self.graph.result(node).elements.value for node in slow)
 
     @property
     def groups(self) -> Size:

@@ -183,9 +183,9 @@ def _pack_tile(packing: Packing) -> tuple[int, int]:
 
 def _is_long(packing: Packing) -> bool:
     """Whether there are large tiles for all multiprocessors, several in turn. Where there are not, a pass
-    takes as long as one program does."""
+    takes as long as one program does. Functions with long code want many small programs, too."""
     positions = prod(axis.padded() for axis in packing.form.axes)
-    return packing.form.batch.value * packing.channels * positions >= LONG
+    return not packing.form.slow_elements and packing.form.batch.value * packing.channels * positions >= LONG
 
 
 def _scale_of_image(packing: Packing, kernel: Kernel, pointers: dict[str, str]) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from egg.core.evaluation import Gate
-from egg.core.policy import Level, LibraryCalls, Policy, Precision
+from egg.core.policy import Host, Level, LibraryCalls, Policy, Precision
 
 HERE = Path(__file__).parent
 KEYS = ("task", "gates", "reason", "needs", "policy", "static", "probes")
@@ -91,11 +91,12 @@ def _metadata(path: Path) -> dict[str, str]:
 
 def _policy(text: str) -> Policy:
     terms = dict(word.split("=", 1) for word in text.split())
-    unknown = set(terms) - {"precision", "library_calls"}
+    unknown = set(terms) - {"precision", "library_calls", "host"}
     if unknown:
         raise ValueError(f"unknown policy terms: {sorted(unknown)}")
     return Policy(
         precision=Precision(terms.get("precision", "match")),
         library_calls=LibraryCalls(terms.get("library_calls", "allow")),
         level=Level.QUICK,
+        host=Host(terms.get("host", "author")),
     )

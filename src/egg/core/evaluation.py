@@ -328,7 +328,9 @@ class RecordedPlan:
     buffers: int
     """Tensors that it allocates."""
     alike: bool = True
-    """Whether all calls take the same steps, with other numbers."""
+    """Whether sizes explain all that differs between its calls."""
+    branches: tuple[str, ...] = ()
+    """Numbers that launches are handed at the task's own size and that sizes do not explain."""
     file: str = ""
     """Where it was written; empty where it was not."""
 

@@ -130,6 +130,10 @@ def test_attributes_of_a_part_are_compared() -> None:
     module.act.negative_slope = 0.25
     with pytest.raises(RuntimeError, match="negated"):
         module(torch._neg_view(x))  # pyright: ignore
+    with torch.autograd.forward_ad.dual_level(), pytest.raises(RuntimeError, match="tangent"):
+        module(torch.autograd.forward_ad.make_dual(x, x))
+    with pytest.raises(RuntimeError, match="tangent"):
+        torch.func.jvp(module, (x,), (x,))  # pyright: ignore[reportPrivateImportUsage]
     module.register_buffer("b", torch.ones(1, requires_grad=True))
     with torch.enable_grad(), pytest.raises(RuntimeError, match="no gradients"):
         module(x)

@@ -124,6 +124,44 @@ def test_host_code_that_cheats_is_refused_or_gone(oracle: Oracle, name: str) -> 
         assert verdict.recorded.source.count("def forward") == 1
 
 
+def test_copies_that_one_size_alone_needs_are_no_other_program(oracle: Oracle) -> None:
+    """The call at the task's own size hands its kernel a copy of the weight, and returns a copy."""
+    answer = recorded(oracle, "honest/kept_for_many_rows")
+    assert answer.plan is not None, answer.refusal
+    assert len(answer.plan.signatures) == 2
+    assert answer.plan.alike
+    assert "torch.clone(self.weight)" in answer.plan.source
+
+
+def test_a_flag_that_a_kernel_is_handed_at_one_size_alone_is_told(oracle: Oracle) -> None:
+    found = case("honest/kept_for_many_rows")
+    source = found.path.read_text(encoding="utf-8").replace(
+        "ROWS: tl.constexpr", "ROWS: tl.constexpr, MANY: tl.constexpr"
+    )
+    source = source.replace("ROWS=64)", "ROWS=64, MANY=rows > 2048)")
+    answer = oracle.plan(PlanRequest(Task.from_file(found.task_path), Candidate(source)))
+    assert answer.plan is not None, answer.refusal
+    assert not answer.plan.alike
+    assert answer.plan.branches == ("kernel gained_sigmoid is handed True, at the smaller size False",)
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("exploits/library_where_rows_are_many", "plan.steps"),
+        ("exploits/larger_share_where_rows_are_many", "plan.sizes"),
+    ],
+)
+def test_another_program_at_the_own_size_is_refused_with_the_steps(
+    oracle: Oracle, name: str, reason: str
+) -> None:
+    refusal = recorded(oracle, name).refusal
+    assert refusal is not None
+    assert refusal.reason == reason
+    assert "torch.sigmoid" in refusal.evidence
+    assert "size" in refusal.hint
+
+
 @pytest.mark.parametrize(
     ("name", "reason"),
     [("honest/lengths_on_the_host", "plan.unsupported"), ("exploits/eval_builtins", "restricted.builtin")],

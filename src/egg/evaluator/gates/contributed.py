@@ -18,7 +18,7 @@ from egg.evaluator.process.handle import Fault
 from egg.evaluator.transport import protocol
 from egg.evaluator.trial.refused import Refused
 from egg.evaluator.trial.trial import Trial
-from egg.evaluator.trial.watch import CAST, CASTING, FIG_LEAF, GATHERING, by_family, listed
+from egg.evaluator.trial.watch import CASTING, CASTS, FIG_LEAF, GATHERING, by_family, listed
 
 DRAWS, MOST_CALLS = 6, 18
 """Calls that ran the same operators, and calls that are made to have as many."""
@@ -76,7 +76,7 @@ def _taken_over(reference: Inventory, record: protocol.Record) -> bool:
     sums = max(0, _of(wanted, LINEAR) - _of(ran, LINEAR) - inside[SUM])
     if clips + sums > inside[MASK]:
         return True
-    moves = sum(record.moves.values()) + sum(n for name, n in record.copies.items() if name != CAST)
+    moves = sum(record.moves.values()) + sum(n for name, n in record.copies.items() if name not in CASTS)
     moved = _of(reference.compute, MOVING) + sum(reference.moves.values())
     return moved > _of(ran, MOVING) + moves
 

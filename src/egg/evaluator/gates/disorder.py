@@ -22,16 +22,19 @@ LOTS = 2
 def run(trial: Trial) -> Notes:
     lots = LOTS if trial.settings.domain is Probes.ALL else 1
     for number in range(lots):
-        case = trial.reference.case(f"order by lot {number + 1}")
-        trial.buffers.place(case)
-        reply = trial.ask(case, options=Options(traced=True, lot=secrets.randbits(31)))
-        try:
-            trial.check(case, reply)
-        except Refused as wrong:
-            raise Refused(
-                "correctness.order", f"{SEEN}: {wrong.evidence}", WRONG, facts=wrong.facts
-            ) from None
+        ask(trial, f"order by lot {number + 1}")
     return {"lots": lots}
+
+
+def ask(trial: Trial, label: str) -> None:
+    """One question, of which every program runs, in turns where they meet at atomics."""
+    case = trial.reference.case(label)
+    trial.buffers.place(case)
+    reply = trial.ask(case, options=Options(traced=True, lot=secrets.randbits(31)))
+    try:
+        trial.check(case, reply)
+    except Refused as wrong:
+        raise Refused("correctness.order", f"{SEEN}: {wrong.evidence}", WRONG, facts=wrong.facts) from None
 
 
 SEEN = "with orders by lot (of programs at their atomics, of reductions, of ties) and contracted products"

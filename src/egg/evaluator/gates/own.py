@@ -254,6 +254,7 @@ class _Own:
             ways = Ways(trial, case, self._again_once, each)
             left += [*ways.configured(CONFIGURED_SECONDS), *ways.under_grad(seconds)]
             left += [*ways.displaced(seconds), *ways.as_built(seconds)]
+            left += ways.by_lot(seconds, whole=whole and not self.brief)
         except _NotRun as why:
             left = [*left, f"it is called again: {why}"]
         except Fault as fault:

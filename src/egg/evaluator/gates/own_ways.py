@@ -1,5 +1,5 @@
 """Other ways of calling a file at the task's own size: each configuration of its autotuners, grad mode,
-other addresses, weights that nothing loaded.
+other addresses, weights that nothing loaded, orders by lot.
 
 At the size that is interpreted all of them are tried. A kernel may branch on a size and on the way at once,
 so each is asked here too, with few programs of every launch, as far as the time goes; what there is no time
@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from egg.evaluator.gates import callers
+from egg.evaluator.gates import callers, disorder
 from egg.evaluator.gates.configurations import WRONG, listed
 from egg.evaluator.gates.under_grad import SAME, WORDS
 from egg.evaluator.process.handle import Fault
@@ -24,6 +24,8 @@ from egg.evaluator.trial.refused import Refused
 from egg.evaluator.trial.trial import Trial
 
 DISPLACED = "inputs that lie as slices of other tensors, aligned to 16 bytes"
+TURNS = 2
+"""How many times as long as the others a call may take of which programs meet in orders by lot."""
 ANYWHERE = (
     "compute the same wherever inputs lie; where a kernel needs more alignment, copy them or raise an error"
 )
@@ -100,6 +102,21 @@ class Ways:
                 raise
             evidence = f"on {DISPLACED}, where on others the answers are right: {wrong.evidence}"
             raise Refused("state.callers", evidence, ANYWHERE, facts=wrong.facts) from None
+        return []
+
+    def by_lot(self, seconds: float, *, whole: bool) -> list[str]:
+        """With what the language leaves open drawn by lot; returns what was left out. Turns take longer than
+        programs one after the other."""
+        left = ["orders are drawn by lot"]
+        if not whole or TURNS * self.each > seconds:
+            return left
+        try:
+            disorder.ask(self.trial, self.case.label)
+        except Fault as fault:
+            if fault.reason != "limits.timeout":
+                raise
+            self.trial.connection.restart()
+            return left
         return []
 
     def as_built(self, seconds: float) -> list[str]:

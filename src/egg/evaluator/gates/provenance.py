@@ -12,7 +12,7 @@ import torch
 from egg.core.evaluation import Provenance
 from egg.core.policy import LibraryCalls
 from egg.evaluator.gates import borrowed, contributed
-from egg.evaluator.operators.ops import Recorder
+from egg.evaluator.operators.ops import TRUNCATION, Recorder
 from egg.evaluator.operators.sketches import Sketch, Sketcher, explains
 from egg.evaluator.operators.spent import Work
 from egg.evaluator.process.handle import Fault
@@ -22,7 +22,7 @@ from egg.evaluator.transport import protocol
 from egg.evaluator.trial.levels import Profile
 from egg.evaluator.trial.refused import Refused
 from egg.evaluator.trial.trial import Notes, Trial
-from egg.evaluator.trial.watch import CAST, FIG_LEAF, GATHERING, Watch, by_name, listed
+from egg.evaluator.trial.watch import CASTS, FIG_LEAF, GATHERING, Watch, by_name, listed
 
 KERNELS_SECONDS = 60.0
 MOST_UNCHANGED = 0.5
@@ -118,7 +118,7 @@ class Counted:
     @property
     def moving(self) -> bool:
         """Whether part of its work is to move elements to other places."""
-        moved = self.moves or self.copies.keys() - {CAST}
+        moved = self.moves or self.copies.keys() - CASTS
         return bool(moved) or any(name in GATHERING for name in by_name(self.compute))
 
 
@@ -154,7 +154,9 @@ def _sketch_terms(trial: Trial, case: Case) -> protocol.SketchTerms:
 def _watch(trial: Trial, case: Case, reference: Counted, *, steady: bool) -> Watch:
     elements = sum(t.numel() for _, t in case.outputs if isinstance(t, torch.Tensor))
     counted = reference.compute, reference.moves, reference.work
-    return Watch(trial.policy, *counted, elements, steady, reference.parts)
+    return Watch(
+        trial.policy, *counted, elements, steady, reference.parts, TRUNCATION in reference.copies
+    )  # fmt: skip
 
 
 def rules_at(trial: Trial, case: Case, *, steady: bool) -> Watch:

@@ -318,7 +318,7 @@ class MendedBuilder(AtomicBuilder):
         elif mask is None or mask.all():
             fill = np.zeros(real.shape, dtype=dtype)
         else:
-            fill = np.full(real.shape, garbage(element, dtype), dtype=dtype)
+            fill = garbage(element, dtype, real.shape)
         lanes = np.ones(real.shape, dtype=bool) if mask is None else mask
         return TensorHandle(native.load(real, lanes, fill, dtype), element)
 

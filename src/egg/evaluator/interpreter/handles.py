@@ -16,6 +16,9 @@ from egg.evaluator.interpreter.session import PROPAGATE
 native: Any = interpreter._interpreter  # type: ignore[attr-defined]
 
 
+BF16_EXTREMES = (narrow.BF16_NAN, narrow.BF16_NAN, narrow.BF16_NAN, 0x7F7F, 0xFF7F)
+KINDS, MAGNITUDE = 8, 32.0
+"""What undefined lanes hold: extremes, else ordinary numbers of this magnitude, another in each lane."""
 TensorHandle: Any = interpreter.TensorHandle
 
 
@@ -47,20 +50,28 @@ class AsmResult:
         return self.handles[index]
 
 
-def garbage(element: Any, dtype: np.dtype) -> Any:
-    """What a lane holds whose load was masked off and given no value: anything, another thing every time.
+def garbage(element: Any, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
+    """What lanes hold whose load was masked off and given no value: anything, another thing every time.
 
-    The language leaves it undefined. Not always NaN: a maximum would pass over it.
+    The language leaves it undefined. Not always NaN: a maximum would pass over it. Nor one number for all
+    lanes: what is added in one and taken off in another would cancel. Nor always one that stands out: a
+    comparison would drop it.
     """
-    bits = secrets.randbits(8 * dtype.itemsize)
-    if dtype.kind == "b":
-        return bool(bits & 1)
+    drawn = np.random.default_rng(secrets.randbits(64))
+    kind = int(drawn.integers(KINDS))
+    if element == tl.bfloat16:
+        if kind < len(BF16_EXTREMES):
+            return np.full(shape, BF16_EXTREMES[kind], dtype=dtype)
+        values = drawn.normal(scale=MAGNITUDE, size=shape).astype(np.float32)
+        return (values.view(np.uint32) >> 16).astype(dtype)
     if dtype.kind == "f":
         most = np.finfo(dtype).max
-        return (np.nan, np.nan, most, -most)[bits % 4]
-    if element == tl.bfloat16:
-        return (narrow.BF16_NAN, narrow.BF16_NAN, 0x7F7F, 0xFF7F)[bits % 4]
-    return np.array(bits, dtype=f"u{dtype.itemsize}").view(dtype)[()]
+        if kind < len(BF16_EXTREMES):
+            return np.full(shape, (np.nan, np.nan, np.nan, most, -most)[kind], dtype=dtype)
+        return drawn.normal(scale=MAGNITUDE, size=shape).astype(dtype)
+    if dtype.kind == "b":
+        return drawn.integers(0, 2, size=shape).astype(bool)
+    return drawn.integers(0, 256, size=(*shape, dtype.itemsize), dtype=np.uint8).view(dtype)[..., 0]
 
 
 def mask_data(mask: Any) -> np.ndarray | None:

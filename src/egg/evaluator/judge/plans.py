@@ -1,15 +1,16 @@
 """Record a plan of a candidate: at the task's own call, and at the size at which it is interpreted.
 
 The host code runs in a candidate's process, a new one for each size, and what comes back is text. Here it
-is put into the frame of a plan file and verified. A plan holds the sizes that the judge without a GPU runs,
-since it answers no other call; each is straight-line data of its own.
+is put into the frame of a plan file and verified. A plan holds a size that the judge without a GPU runs,
+since it answers no other call. Both calls are straight-line data, and one program up to sizes
+(:mod:`egg.evaluator.plan.likeness`): what is asked of the smaller one is meant for the task's own.
 """
 
 from __future__ import annotations
 
 import inspect
+import itertools
 import json
-import re
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ from egg.evaluator.judge.constructors import check, settings
 from egg.evaluator.judge.question import PlanRequest
 from egg.evaluator.judge.reduction import other_sizes, reduced
 from egg.evaluator.plan.assemble import OWN_NAMES, Signature, assembled, form_literal, whole_form
+from egg.evaluator.plan.likeness import Call, Likeness, likeness
 from egg.evaluator.plan.skeleton import skeleton
 from egg.evaluator.plan.spelling import Unspelled
 from egg.evaluator.plan.verify import refusal
@@ -42,6 +44,17 @@ from egg.hardware.gpus import Gpu
 
 RECORD_SECONDS = 150.0
 UNSUPPORTED = "plan.unsupported"
+STEPS, SIZES = "plan.steps", "plan.sizes"
+ONE_PROGRAM = (
+    "most checks are made at a smaller size, so the call must take the same steps there: launch the same "
+    "kernels and call the same functions at every size, or raise an error at the sizes that this program is "
+    "not for (assert x.shape[0] % 128 == 0), and a size between is taken; where the task's own size alone "
+    "takes these steps, give the task sizes of which a smaller one takes them too"
+)
+SAME_SHARE = (
+    "numbers of slices, views and functions of the library must follow from sizes in one way at every size: "
+    "a dimension, a part of one, a product of several; choose no other split where the sizes are large"
+)
 MOST_DRAWN = 2**25
 """Elements of parameters and buffers up to which constructors are compared at the task's own size."""
 
@@ -89,11 +102,12 @@ def recorded(request: PlanRequest, recorder: Recorder) -> PlanAnswer:
     if wrong is not None:
         return PlanAnswer(None, wrong)
     plan, own = Candidate(source), calls[0].noted
+    branches = [likeness(_read(calls[0]), _read(call)).branches for call in calls[1:]]
+    found = tuple(dict.fromkeys(itertools.chain(*branches)))
     return PlanAnswer(
         RecordedPlan(
             plan.hash, plan.sha256, source, tuple(call.words for call in calls), kernels,
-            own.launches, own.operators, own.allocations,
-            len({_steps(call.noted) for call in calls}) == 1,
+            own.launches, own.operators, own.allocations, not found, found,
         )
     )  # fmt: skip
 
@@ -106,23 +120,29 @@ def _buildable(request: PlanRequest) -> Task:
     return small[0] if small else request.task
 
 
-def _steps(noted: protocol.Planned) -> tuple[str, ...]:
-    """The statements without their numbers."""
-    return tuple(re.sub(r"(?<![\w.])-?\d[\w.+-]*", "0", line) for line in noted.statements)
-
-
 def _at_other_sizes(request: PlanRequest, recorder: Recorder, own: _Call) -> list[_Call]:
-    """At the size that is interpreted; where the file does not run there, or launches other kernels, at the
-    next that the judge would try."""
-    found: list[_Call] = []
+    """At the first size that the judge would try at which the file takes the steps of the task's own size:
+    the size that is interpreted, then those between. Where it runs at some of these and takes others at each,
+    there is no plan."""
+    other: Likeness | None = None
     for task in _sizes(request):
         with suppress(_Refused):
             call = _recorded_at(request, recorder, task)
-            if all(call.signature.form != other.signature.form for other in (own, *found)):
-                found.append(call)
-            if set(own.noted.kernels) <= set(call.noted.kernels):
-                break
-    return found
+            if call.signature.form == own.signature.form:
+                continue
+            found = likeness(_read(own), _read(call))
+            if not found.difference:
+                return [call]
+            other = other or found
+    if other is not None:
+        reason, hint = (SIZES, SAME_SHARE) if other.is_number else (STEPS, ONE_PROGRAM)
+        evidence = f"another program at the task's own size than at every smaller one: {other.difference}"
+        raise _Refused(reason, evidence, hint)
+    return []
+
+
+def _read(call: _Call) -> Call:
+    return Call(call.noted.statements, call.noted.result, call.signature.form)
 
 
 def _sizes(request: PlanRequest) -> Iterator[Task]:

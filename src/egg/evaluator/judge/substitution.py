@@ -15,10 +15,6 @@ from egg.core.policy import Host
 from egg.core.source import Candidate
 from egg.evaluator.judge.question import PlanRequest, Question
 
-OTHER_STEPS = (
-    "the plan takes other steps at the task's own size than at the size that is interpreted: "
-    "read domain.own_size"
-)
 OnGate = Callable[[Gate], None]
 
 
@@ -46,7 +42,7 @@ def in_place_of_the_author(oracle: Asked, question: Question, on_gate: OnGate, t
         found,
         **question.identity,
         gates=(record, *found.gates),
-        warnings=(*found.warnings, *([] if answer.plan.alike else [OTHER_STEPS])),
+        warnings=(*found.warnings, *map(_branch, answer.plan.branches)),
         seconds=round(found.seconds + answer.seconds, 3),
         recorded=answer.plan,
     )
@@ -65,6 +61,10 @@ def _refused(oracle: Asked, question: Question, answer: PlanAnswer) -> Evaluatio
         gates=(GateRecord(Gate.PLAN, False, answer.seconds),),
         seconds=round(answer.seconds, 3),
     )
+
+
+def _branch(what: str) -> str:
+    return f"{what}: if it takes another way there, only what domain.own_size says was run was asked of it"
 
 
 def _notes(plan: RecordedPlan) -> dict[str, object]:

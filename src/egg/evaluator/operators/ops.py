@@ -51,6 +51,10 @@ MOVES = frozenset(REARRANGING.split())
 """Operations that move data to other places: the work of a task that moves, and plumbing elsewhere."""
 COPIES = frozenset(["copy_", "_to_copy", "clone"])
 """Copies, which may put elements into another order or dtype: where a task does no more, that is its work."""
+CAST = "cast"
+"""A copy that changes the dtype alone: of a gather it casts the indices."""
+TRUNCATION = "cast_to_integers"
+"""A copy of floats as integers or truth values: that computes, it rounds toward zero or compares with it."""
 OVERWRITING = frozenset(["copy_", "fill_", "zero_"])
 """Operations that write their first operand and do not read it."""
 RESOLVING = {"resolve_conj": torch.is_conj, "resolve_neg": torch.is_neg}
@@ -234,10 +238,18 @@ class Recorder(LightMode):
         in_order = source.shape == result.shape and _steps(source) == _steps(result)
         if same and in_order:
             return
-        self.copies["cast" if in_order else name] += 1
+        if _truncates(source, result):
+            self.copies[TRUNCATION] += 1
+        if not in_order or not _truncates(source, result):
+            self.copies[CAST if in_order else name] += 1
         if self._sketcher is not None:
             sketch = self._sketcher.sketch(result)
             self.moved_sketches += [sketch] if sketch is not None else []
+
+
+def _truncates(source: torch.Tensor, result: torch.Tensor) -> bool:
+    fractions = source.is_floating_point() or source.is_complex()
+    return fractions and not (result.is_floating_point() or result.is_complex())
 
 
 def _computes_from_tensors(name: str, func: Any, args: Any, kwargs: Mapping[str, Any]) -> bool:

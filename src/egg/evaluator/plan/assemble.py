@@ -37,7 +37,7 @@ def learns(value):
 
 
 def apart(value):
-    """Whether memory holds other numbers than a tensor has, or is not that of the current device."""
+    """Whether memory holds other numbers than a tensor has, lacks its tangent, or is on another device."""
     if isinstance(value, (list, tuple)):
         return any([apart(item) for item in value])
     if isinstance(value, dict):
@@ -45,6 +45,8 @@ def apart(value):
     if not isinstance(value, torch.Tensor):
         return False
     if torch.resolve_conj(value) is not value or torch.resolve_neg(value) is not value:
+        return True
+    if torch.autograd.forward_ad.unpack_dual(value).tangent is not None:
         return True
     return value.is_cuda and value.get_device() != torch.cuda.current_device()
 '''
@@ -153,7 +155,7 @@ def model_text(made: Skeleton, signatures: Sequence[Signature]) -> str:
         "        if torch.is_grad_enabled() and learns(tensors):",
         '            raise RuntimeError("this plan records no gradients: call it under torch.no_grad()")',
         "        if apart(tensors):",
-        '            raise RuntimeError("this plan takes no negated or conjugated view, nor another device")',
+        '            raise RuntimeError("this plan takes no negated view, nor tangent, nor another device")',
         "        weights = form_of([*self.parameters(), *self.buffers()])",
         "        modes = [part.training for part in self.modules()]",
         f"        form = (form_of([{given}]), self.built_with, weights, modes)",

@@ -28,11 +28,13 @@ Verdict = tuple[str, str] | None
 
 TORCH_MODULES = frozenset(["nn", "cuda", "autograd", "linalg", "fft", "special", "types"])
 TORCH_ALLOWED = DATA_MOVEMENT | TENSOR_COMPUTE | RANDOM | TORCH_TYPES | TORCH_MODULES
-DECORATORS = {
+FEW = {
     "library": frozenset(["custom_op"]),
     "amp": frozenset(["custom_fwd", "custom_bwd"]),
     "cuda.amp": frozenset(["custom_fwd", "custom_bwd"]),
+    "autograd.forward_ad": frozenset(["unpack_dual"]),
 }
+"""Modules of which a file may use these names: decorators, and what asks whether a tensor has a tangent."""
 TENSOR_NAMESPACES = frozenset(
     ["torch.nn.functional", "torch.nn.init", "torch.linalg", "torch.fft", "torch.special"]
 )
@@ -139,8 +141,8 @@ def _torch(parts: list[str]) -> Verdict:
     name, rest = parts[1], parts[2:]
     if private := _private(parts):
         return private
-    if f"{name}.{'.'.join(rest[:2])}".startswith(tuple(DECORATORS)):
-        return _decorators(parts)
+    if f"{name}.{'.'.join(rest[:2])}".startswith(tuple(FEW)):
+        return _few(parts)
     if name not in TORCH_ALLOWED:
         return _because(f"torch.{name}", TORCH_REASONS.get(name))
     if name == "nn":
@@ -154,9 +156,9 @@ def _torch(parts: list[str]) -> Verdict:
     return _owned(parts)
 
 
-def _decorators(parts: list[str]) -> Verdict:
-    """Modules of which a file may use a decorator or two, and nothing else."""
-    for module, names in DECORATORS.items():
+def _few(parts: list[str]) -> Verdict:
+    """Modules of which a file may use a name or two, and nothing else."""
+    for module, names in FEW.items():
         depth = 1 + module.count(".") + 1
         if ".".join(parts[1:depth]) == module and parts[depth:]:
             found = parts[depth]

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import astuple, dataclass, field, replace
 
 from egg.core.policy import LibraryCalls, Policy
+from egg.evaluator.operators.ops import CAST, TRUNCATION
 from egg.evaluator.operators.parts import hold
 from egg.evaluator.operators.spent import Work
 from egg.evaluator.transport.protocol import Record
@@ -67,8 +68,14 @@ GATHERING = frozenset(
     """)
 )
 """Operations that move elements by index or mask: where a task does no more, a library's copy may too."""
-CAST = "cast"
-"""A copy that changes the dtype alone: of a gather it casts the indices."""
+TRUNCATING = frozenset(
+    str.split("""
+    trunc fix floor ceil round frac remainder fmod floor_divide ne eq gt ge lt le isnan isfinite isinf sign
+    sgn signbit heaviside logical_not logical_and logical_or logical_xor
+    """)
+)
+"""Operations for which a cast of floats to integers or truth values can stand, with few others."""
+CASTS = frozenset((CAST, TRUNCATION))
 
 
 @dataclass(slots=True)
@@ -88,6 +95,8 @@ class Watch:
     """Whether a warm call launches own kernels, or replays a CUDA graph that holds them."""
     parts: Mapping[str, int] = field(default_factory=dict)
     """What the reference's operations do inside."""
+    truncates: bool = False
+    """Whether the reference casts floats to integers or truth values."""
     calls: int = 0
     library: Counter[str] = field(default_factory=Counter)
 
@@ -113,8 +122,12 @@ class Watch:
         wanted = set(by_name(self.wanted))
         if wanted <= CASTING:
             return record
-        moved = {name: count for name, count in record.copies.items() if name != CAST}
-        return replace(record, copies=moved if wanted <= CASTING | GATHERING else {})
+        counted = {}
+        if wanted <= CASTING | GATHERING:
+            counted = {name: count for name, count in record.copies.items() if name not in CASTS}
+        if (self.truncates or wanted & TRUNCATING) and TRUNCATION in record.copies:
+            counted[TRUNCATION] = record.copies[TRUNCATION]
+        return replace(record, copies=counted)
 
     def _check_fig_leaf(self, record: Record) -> None:
         wanted, done = by_family(self.wanted), by_family(record.ops)

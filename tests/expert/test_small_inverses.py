@@ -22,10 +22,10 @@ def source(call: str, n: int) -> str:
 
 @pytest.mark.parametrize("call", CALLS)
 def test_small_ones_are_recorded(call: str) -> None:
-    text = elsewhere.written(source(call, 4))
+    text = elsewhere.written(source(call, 12))
     assert CALLS[call] in text
     assert "torch.cuda.CUDAGraph()" in text
-    elsewhere.check(source(call, 4), [], [torch.randn(5, 4, 4)], digits=1e-4)
+    elsewhere.check(source(call, 12), [], [torch.randn(5, 12, 12)], digits=1e-4)
 
 
 @pytest.mark.parametrize("call", CALLS)

@@ -63,6 +63,10 @@ class Items(Reader):
             return self._reduced(node, index, guards)
         if node is not None and node.op == "pointwise":
             return self._element(node, index, guards)
+        if node is not None and node.op == "where":
+            return self._chosen(node, index, guards)
+        if node is not None and node.op == "gather" and node["how"] == "gather":
+            return self._gathered(node, index, guards)
         return super()._computed(name, index, guards)
 
     def _element(self, node: Node, index: Index, guards: tuple[str, ...]) -> str:
@@ -72,6 +76,24 @@ class Items(Reader):
         texts = [self._operand(name, index, guards) for name in names]
         found = folded(node["fn"], texts, node.get("scalars", ()), self.graph.result(node).dtype)
         return super()._pointwise(node, index, guards) if found is None else found
+
+    def _chosen(self, node: Node, index: Index, guards: tuple[str, ...]) -> str:
+        """Where a mask by places chooses, only what it chooses is computed."""
+        condition, yes, no = map(str, node.inputs)
+        match self._operand(condition, index, guards):
+            case "True":
+                return self._operand(yes, index, guards)
+            case "False":
+                return self._operand(no, index, guards)
+        return super()._where(node, index, guards)
+
+    def _gathered(self, node: Node, index: Index, guards: tuple[str, ...]) -> str:
+        """From a place that is a number here: an element of a diagonal."""
+        source, dim = str(node.inputs[0]), node["dim"]
+        place = self._operand(str(node.inputs[1]), index, guards)
+        if not place.isdigit():
+            raise Unfit("an element of a small matrix at a place that varies")
+        return self.read(source, (*index[:dim], as_expr(int(place)), *index[dim + 1 :]), guards)
 
     def _load(self, value: Value, index: Index, guards: tuple[str, ...]) -> str:
         """From a tile of whole items where it is an element of the thread's own item."""

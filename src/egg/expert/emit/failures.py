@@ -41,11 +41,25 @@ REASONS = {
     "torch.linalg.solve_ex": _SINGULAR,
 }
 """What PyTorch's errors say behind the name of the function and the item of the batch; ``#``: the code."""
+UNCHECKED = {"inv_ex": "linalg.inv", "solve_ex": "torch.linalg.solve", "cholesky_ex": "linalg.cholesky"}
+"""Functions of a library that do not look, and those in whose place they are called."""
+NOTE = "note_failures"
 HELPERS = {
     MAKE: f'''def {MAKE}(device):
     """Where kernels note matrices without a factorisation: a number for each function, zero for none."""
     return torch.zeros(({len(REASONS)},), dtype=torch.int64, device=device)''',
 }
+
+
+NOTING = {
+    **HELPERS,
+    NOTE: f'''def {NOTE}(failures, place, codes):
+    """Note the first item of a batch whose factorisation failed, and where, by a library's error codes."""
+    items = torch.arange(codes.numel(), device=codes.device).reshape(codes.shape)
+    noted = ({FIRST} - items) * {CODES} + codes if codes.dim() else codes.long()
+    failures[place] = torch.maximum(failures[place], torch.where(codes > 0, noted, 0).max())''',
+}
+"""The same for calls of a library."""
 
 
 def slot(name: str) -> int:

@@ -372,6 +372,26 @@ def _triangular_solve(run: _Run, node: Node) -> torch.Tensor:
     return torch.linalg.solve_triangular(matrix, right, **options)
 
 
+def _cholesky(run: _Run, node: Node) -> Any:
+    made = torch.linalg.cholesky_ex(*run.operands(node), upper=node["upper"])
+    return list(made) if len(node.outputs) > 1 else made[0]
+
+
+def _solve(run: _Run, node: Node) -> Any:
+    made = torch.linalg.solve_ex(*run.operands(node))
+    return list(made) if len(node.outputs) > 1 else made[0]
+
+
+def _inverse(run: _Run, node: Node) -> Any:
+    made = torch.linalg.inv_ex(*run.operands(node))
+    return list(made) if len(node.outputs) > 1 else made[0]
+
+
+def _determinant(run: _Run, node: Node) -> Any:
+    (matrix,) = run.operands(node)
+    return list(torch.linalg.slogdet(matrix)) if node["log"] else torch.linalg.det(matrix)
+
+
 def _recurrent(run: _Run, node: Node) -> Any:
     x, *rest = run.operands(node)
     count = 2 if node["cell"] == "lstm" else 1
@@ -464,6 +484,10 @@ RULES: dict[str, Callable[[_Run, Node], Any]] = {
     "attention": _attention,
     "recurrent": _recurrent,
     "triangular_solve": _triangular_solve,
+    "cholesky": _cholesky,
+    "solve": _solve,
+    "inverse": _inverse,
+    "determinant": _determinant,
     "gather": _gather,
     "scatter": _scatter,
     "where": _where,

@@ -45,6 +45,7 @@ def simple(task: Task) -> Graph:
 
 
 def written(task: Task, choices: Choices | None = None) -> Structure:
+    choices = choices or Choices(without=frozenset({"matrices"}))
     return structured(simple(task), Target(resolve("H200")), choices=choices)
 
 

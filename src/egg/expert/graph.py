@@ -52,7 +52,15 @@ Kinds of node (``op``) and their ``attributes``:
                 operands of ``steps``: functions that scaled scores go through before the mask, each
                 (fn, scalars, place of the score among two operands or ``None``)
 ``triangular_solve`` ``upper``, ``unit``: x in a @ x = b; operands: a [..., N, N], of which one triangle
-                counts (with ones on the diagonal: ``unit``), and b [..., N, K]
+                counts (with ones on the diagonal: ``unit``), and b [..., N, K]; ``order``: (N, K) where
+                both are small, else ``None``
+``cholesky``    of small matrices a [..., N, N], like the next three: ``order``: (N,); ``upper``; ``raises``:
+                the function that PyTorch's error names where a matrix is not positive definite, or nothing.
+                Results: the factor, and error codes where they are asked for
+``solve``       ``order``: (N, K), ``raises``: x in a @ x = b; operands: a [..., N, N], b [..., N, K].
+                Results: x, and error codes where they are asked for
+``inverse``     ``order``: (N,), ``raises``. Results as those of ``solve``
+``determinant`` ``order``: (N,), ``log``: whether its sign and the logarithm of its size are the results
 ``recurrent``   ``cell``: ``lstm | gru | rnn_tanh | rnn_relu``, ``layers``, ``bidirectional``,
                 ``batch_first``, ``bias``; operands: x, initial states, flat weights. Several results
 ``gather``      ``how``: ``embedding | index_select | gather``, ``dim``

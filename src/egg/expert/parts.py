@@ -144,6 +144,9 @@ class Part:
     """Numbers of elements, in named sizes, that must stay below :data:`REACH`: offsets up to there have 32
     bits. A call with more of them is refused before anything is launched."""
 
+    raises: tuple[str, ...] = ()
+    """Functions of PyTorch whose errors ``forward`` raises for it (:mod:`egg.expert.emit.failures`)."""
+
     @property
     def launched(self) -> tuple[str, ...]:
         """The kernels that are launched, each once, in the order of their definitions."""

@@ -170,6 +170,9 @@ class Pattern(ABC):
     """Whether an anchor that it does not write is left to a pass over memory, and not to PyTorch."""
     takes_operands: bool = False
     """Whether what it takes along behind its anchor brings its operands, where nothing else reads them."""
+    takes_neighbours: bool = False
+    """Whether its groups take along what is before, behind and beside their anchors, anchors among it
+    (:meth:`takes_whole`), and are made before those of other patterns."""
     weighed_first: bool = False
     """Whether the library may be faster by factors, so that the first file already chooses by price."""
 
@@ -209,6 +212,10 @@ class Pattern(ABC):
 
     def waits_for(self, nodes: Iterable[Node]) -> bool:
         """Whether followers that cannot be written yet may fit together with what follows them."""
+        return False
+
+    def takes_whole(self, node: Node) -> bool:
+        """Whether a group may take a node along that others grow around."""
         return False
 
     def producers(

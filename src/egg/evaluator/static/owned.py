@@ -65,6 +65,8 @@ def owns(space: str, name: str) -> bool:
         return False
     if isinstance(value, CONSTANTS):
         return name.isupper()
+    if isinstance(value, type) and issubclass(value, Exception):  # ``LinAlgError``
+        return True
     return _is_defined_in(value, HOMES[space])
 
 

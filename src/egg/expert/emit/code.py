@@ -24,6 +24,7 @@ class Code:
     """Functions of the host."""
     functions: list[str] = field(default_factory=list)
     """Those of them that are this group's own."""
+    raises: tuple[str, ...] = ()
 
     def define(self, functions: Iterable[DeviceFunction]) -> None:
         """Functions that kernels call."""
@@ -63,9 +64,10 @@ class Code:
             launches=tuple(self.launches),
             uses=frozenset(self.uses),
             counts=tuple(counts),
+            raises=self.raises,
         )
 
     def behind(self, host: Function) -> Code:
         """The same with one line for ``forward``: the call of a function that has all of the others."""
         helpers, functions = {**self.helpers, host.name: host.text}, [*self.functions, host.name]
-        return Code(self.kernels, self.launches, self.uses, [host.call], helpers, functions)
+        return Code(self.kernels, self.launches, self.uses, [host.call], helpers, functions, self.raises)

@@ -23,6 +23,10 @@ def kind_of(node: Node) -> str:
             return "matrix product"
         case "triangular_solve":
             return "triangular system"
+        case "cholesky":
+            return "Cholesky factor"
+        case "solve":
+            return "linear system"
         case "recurrent":
             return str(attributes.get("cell", op))
         case "library":

@@ -15,8 +15,9 @@ from egg.expert.sizes import Size
 UNCHECKED = {
     "linalg_inv": "inv_ex", "inverse": "inv_ex", "linalg_solve": "solve_ex", "linalg_cholesky": "cholesky_ex",
 }  # fmt: skip
-"""Functions of ``torch.linalg`` that wait for an error code from the GPU, and the same without waiting: what
-has no inverse becomes infinite or NaN, where PyTorch raises. That is for what is recorded in a CUDA graph."""
+"""Functions of ``torch.linalg`` that wait for an error code from the GPU, and the same without waiting: the
+code is noted, and ``forward`` raises at its end (:mod:`egg.expert.emit.failures`). So they can be recorded in
+a CUDA graph."""
 MOST_ROWS = 32
 """Of matrices whose factorisation is one launch for a whole batch."""
 

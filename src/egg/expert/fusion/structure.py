@@ -33,6 +33,7 @@ from egg.expert.fusion.placing import makers, placed, rooms_first
 from egg.expert.fusion.recompute import moves_nothing, recomputed, repeats
 from egg.expert.fusion.sharing import written
 from egg.expert.fusion.siblings import few_tensors, siblings
+from egg.expert.fusion.whole import grow_whole, own_views
 from egg.expert.graph import Graph, Node, Origin
 from egg.expert.moves import FILE
 from egg.expert.parts import Group, Part, Target
@@ -55,7 +56,7 @@ def structured(
 ) -> Structure:
     """Partition ``graph`` and write every group."""
     choices = choices or Choices()
-    read = cut_selections(chained(_live(own_indices(graph))))
+    read = own_views(cut_selections(chained(_live(own_indices(graph)))), patterns)
     plain = _Partition(Groups(widened(read), target, patterns, choices))
     plain.divide()
     plain = plain.with_copies() or plain
@@ -88,9 +89,9 @@ class _Partition:
 
     def divide(self) -> None:
         """Give every node a group."""
-        for node in self._graph.nodes:
-            if self._patterns.around(node.op):
-                self._grow_anchor(node)
+        anchors = [node for node in self._graph.nodes if self._patterns.around(node.op)]
+        for node in sorted(anchors, key=lambda node: not self._patterns.around(node.op)[0].takes_neighbours):
+            self._grow_anchor(node)
         for node in self._graph.nodes:
             if self._groups.is_free_pass(node):
                 self._join_loop(node)
@@ -152,6 +153,9 @@ class _Partition:
             return
         group = self._groups.settle([node], pattern)
         if pattern.fallback or self._alone(pattern, node):
+            return
+        if pattern.takes_neighbours:
+            grow_whole(self._groups, group, pattern)
             return
         self._take_producers(group, node, pattern)
         self._take_followers(group, node, pattern)

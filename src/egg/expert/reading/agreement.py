@@ -48,6 +48,9 @@ def _repeated(node: Node, given: Sequence[Shape], made: Sequence[Shape]) -> Iter
             matrix, right = given
             yield [matrix[:-2], right[:-2], made[0][:-2]]
             yield [matrix[-2:-1], matrix[-1:], right[-2:-1]]
+        case "solve":
+            matrix, right = given
+            yield [matrix[:-2], right[:-2], made[0][:-2]]
         case "attention":
             q, k, v, *mask = given
             yield [q[:-3], k[:-3], v[:-3], made[0][:-3]]

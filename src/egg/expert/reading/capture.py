@@ -27,6 +27,7 @@ from egg.expert.reading.generalise import generalised
 from egg.expert.reading.memory import Tensor, chain_between
 from egg.expert.reading.normal import RULES, Builder, Call, lower
 from egg.expert.reading.normal.builder import dtype_name, extents, plain
+from egg.expert.reading.normal.matrices import factors
 from egg.expert.reading.points import Capture, Changes
 from egg.expert.reading.rounds import without_rounds
 from egg.expert.reading.trace import Trace, trace
@@ -112,6 +113,7 @@ class _Translation:
                 self._arguments.append(leaf.value.name)
             else:
                 self._arguments.append(None)
+        self._builder.factors = any(map(_factors, self._traced.graph.graph.nodes))
         output: Any = None
         for node in self._traced.graph.graph.nodes:
             if node.op == "get_attr":
@@ -411,3 +413,10 @@ def _without_tensor(value: Any) -> tuple[int, ...]:
 
 def _forms(value: Any) -> tuple[tuple[tuple[int, ...], str], ...]:
     return tuple((tuple(t.shape), dtype_name(t.dtype)) for t in _tensors(value))
+
+
+def _factors(node: fx.Node) -> bool:
+    """Whether a call factors matrices of a few rows."""
+    schema = getattr(node.target, "_schema", None)
+    operands = [found for n in node.all_input_nodes for found in _tensors(n.meta.get("val"))]
+    return schema is not None and factors(_base_name(schema)[0], [tuple(t.shape) for t in operands])

@@ -22,13 +22,14 @@ from enum import StrEnum
 
 from egg.expert.cost import Machine
 from egg.expert.emit.keeping import MAKE_ONCE
+from egg.expert.emit.kinds import kind_of
 from egg.expert.graph import Graph, Origin, Value
 from egg.expert.parts import Group, Part, Setting
 from egg.expert.patterns import PATTERNS
 from egg.expert.reading.held import input_values
 from egg.expert.writing.domain import written_inputs
 from egg.expert.writing.heading import Parts
-from egg.expert.writing.replay_calls import recordable
+from egg.expert.writing.replay_calls import WAITING_ANCHORS, recordable
 from egg.expert.writing.replay_results import computed, copied_results
 from egg.hardware.gpus import Gpu
 
@@ -178,6 +179,8 @@ def obstacle(graph: Graph, parts: Parts) -> str | None:
         for node in group.nodes:
             if node.op == "random" or (not part.kernels and node.op == "recurrent"):
                 return f"{node.op} operators cannot be recorded"
+            if not part.kernels and node.op in WAITING_ANCHORS:
+                return f"the library's {kind_of(node)} cannot be recorded"
             if node.op == "library" and not recordable(graph, node):
                 return f"{node.label or node['target']} cannot be recorded"
         calls = "\n".join(part.call)

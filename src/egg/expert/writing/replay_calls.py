@@ -24,6 +24,8 @@ DECOMPOSING = frozenset({
     "lu_unpack", "matrix_exp", "ormqr", "orgqr", "pinverse", "qr", "slogdet", "svd",
 })  # fmt: skip
 """Factorisations read their error code, and some run on the host."""
+WAITING_ANCHORS = frozenset({"cholesky", "solve", "inverse", "determinant"})
+"""Of the operators that patterns grow around, those whose calls read an error code."""
 PLAIN_LINALG = frozenset({"cross", "solve_triangular", "vecdot", "vector_norm"})
 """Of the operators of ``torch.linalg``, those that only launch."""
 DRAWING = ("rand", "bernoulli", "multinomial", "normal", "poisson", "binomial", "dropout", "native_dropout")

@@ -15,6 +15,7 @@ from typing import Any
 
 from egg.core.domain_words import words_of
 from egg.core.source import Task
+from egg.expert.emit.failures import raising
 from egg.expert.emit.keeping import with_method
 from egg.expert.emit.languages import LANGUAGES
 from egg.expert.emit.names import read_names, underscored
@@ -28,6 +29,7 @@ from egg.expert.writing.breaking import LIMIT
 from egg.expert.writing.constructor import Constructor, constructor
 from egg.expert.writing.dead import without_dead
 from egg.expert.writing.domain import domain_of
+from egg.expert.writing.errors import with_errors
 from egg.expert.writing.fixed_arguments import fixed_arguments
 from egg.expert.writing.forward import forward_lines
 from egg.expert.writing.guard import Guard
@@ -77,6 +79,10 @@ def write_file(
         forward = replaying(graph, guard.lines(), launches, built.forward, names.seen, replay.elsewhere)
     else:
         forward = ["", *laid_out(built.forward, 4), *guard.lines(), "", *body]
+    raised = tuple(dict.fromkeys(name for _, part in parts for name in part.raises))
+    if raised:
+        helpers = {**helpers, **raising(raised)}
+        forward = with_errors(graph, forward, built)
     forward = with_method(built.model, forward)
     first = forward.index("")  # class attributes stand before it
     methods = [*guard.attributes(), *forward[:first], "", *guard.methods(), *forward[first:]]

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Sequence
 from textwrap import wrap
 
+from egg.expert.emit.failures import FAILURES, NOTE, UNCHECKED, allocated, slot
 from egg.expert.emit.keeping import KEEP, MAKE_ONCE
 from egg.expert.emit.spelling import Speller, call, number_text, per_dimension, unchecked, unless
 from egg.expert.graph import LITERAL, Graph, Node
@@ -138,13 +139,20 @@ def _library(speller: Speller, node: Node) -> str:
     arguments = [speller.argument(value, node) for value in node.get("arguments", ())]
     keywords = {k: speller.argument(v, node) for k, v in (node.get("keywords") or {}).items()}
     if (function := unchecked(speller.graph, node)) is not None:
-        text = f"{call(f'torch.linalg.{function}', *arguments, **keywords)}[0]"
-    elif (method := in_place(speller.graph, node)) is not None:
+        return _noted(speller, node, function, call(f"torch.linalg.{function}", *arguments, **keywords))
+    if (method := in_place(speller.graph, node)) is not None:
         text = call(f"{arguments[0]}.{method}", *arguments[1:], **keywords)
     else:
         text = public_call(str(node["target"]), arguments, keywords, len(node.outputs))
     results = ", ".join(node.outputs)
     return f"{results} = {text}" if results else text
+
+
+def _noted(speller: Speller, node: Node, function: str, text: str) -> str:
+    """A factorisation that does not wait for its error codes, which are noted."""
+    codes = f"{node.output}_codes"
+    note = f"{NOTE}({FAILURES}, {slot(UNCHECKED[function])}, {codes})"
+    return "\n".join((f"{node.output}, {codes} = {text}", allocated(speller.device()), note))
 
 
 def literal_name(node: Node) -> str:

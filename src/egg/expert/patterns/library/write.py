@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from egg.expert.emit.failures import NOTING, UNCHECKED
 from egg.expert.emit.kernel import allocation
 from egg.expert.emit.layout import HELPERS
 from egg.expert.emit.names import words
-from egg.expert.emit.spelling import Speller, number_text
+from egg.expert.emit.spelling import Speller, number_text, unchecked
 from egg.expert.graph import LITERAL, Graph, Node, Value
 from egg.expert.index import Expr, as_expr
 from egg.expert.parts import Group, Part, Unfit, spelled
@@ -45,7 +46,16 @@ def write(graph: Graph, group: Group, calls: Mapping[str, Call]) -> Part:
     literals = [node for node in group.nodes if node.op == "library" and node["target"] == LITERAL]
     helpers = {literal_name(node): literal_helper(graph, node) for node in literals}
     helpers |= {name: text for name, text in HELPERS.items() if name in mentioned}
-    return Part(kernels={}, call=tuple(lines), sizes=sizes, summary=_summary(group), helpers=helpers)
+    raises = _raises(graph, group)
+    helpers |= NOTING if raises else {}
+    summary = _summary(group)
+    return Part({}, tuple(lines), sizes=sizes, summary=summary, helpers=helpers, raises=raises)
+
+
+def _raises(graph: Graph, group: Group) -> tuple[str, ...]:
+    """The functions that are called without waiting for their error codes."""
+    functions = (unchecked(graph, node) for node in group.nodes if node.op == "library" and node.inputs)
+    return tuple(dict.fromkeys(UNCHECKED[function] for function in functions if function is not None))
 
 
 def _summary(group: Group) -> str:

@@ -17,6 +17,10 @@ from egg.expert.emit.words import CALLED, INSTEAD, RESERVED
 from egg.expert.graph import Node, Value, contiguous_stride
 from egg.expert.sizes import Size
 
+FEW_ROWS = 8
+"""Of a matrix that a thread holds: 64 registers."""
+FEW_TERMS = 16
+"""Of a sum that is written out."""
 Number = bool | int | float
 Operand = Value | Number
 Lowered = Value | list[Value]
@@ -121,6 +125,9 @@ class Builder:
     """Of the call that is being lowered."""
     names: dict[str, int] = field(default_factory=dict)
     producers: dict[str, Node] = field(default_factory=dict)
+    factors: bool = False
+    """Whether the program factors small matrices (:mod:`egg.expert.reading.normal.matrices`): a thread may
+    hold them, and what is multiplied with them."""
 
     # -- bookkeeping -------------------------------------------------------------------------------
 
@@ -360,4 +367,13 @@ class Builder:
             return self.reshape(column, extents(column)[:-1])
         lead = torch.broadcast_shapes(extents(a)[:-2], extents(b)[:-2])
         shape = (*lead, extents(a)[-2], extents(b)[-1])
-        return self.one("matmul", [a, b] if bias is None else [a, b, bias], shape, dtype or a.dtype)
+        order = self._order(shape, extents(a)[-1])
+        operands = [a, b] if bias is None else [a, b, bias]
+        return self.one("matmul", operands, shape, dtype or a.dtype, **order)
+
+    def _order(self, shape: Sequence[int], depth: int) -> dict[str, Any]:
+        """Of a product of small matrices beside factorisations of such: its sizes are part of the structure
+        then. Rows of a product without a batch are the batch themselves."""
+        sides = tuple(shape[-2:] if len(shape) > 2 else shape[-1:])
+        small = max(sides) <= FEW_ROWS and depth <= FEW_TERMS
+        return {"order": (depth, *sides)} if self.factors and small else {}

@@ -158,20 +158,6 @@ def _broadcast_product(b: Builder, x: Value, of_x: str, y: Value, of_y: str) -> 
     return b.pointwise("mul", *aligned), letters
 
 
-def _solve_triangular(b: Builder, call: Call) -> Lowered | None:
-    """``x @ a = b`` is the system of the transposes, with the other triangle."""
-    matrix, right, upper, left = call["self"], call["B"], bool(call["upper"]), call.get("left", True)
-    if matrix.rank < 2 or right.rank < 2 or "complex" in matrix.dtype:
-        return None
-    if not left:
-        matrix, right, upper = b.transpose(matrix), b.transpose(right), not upper
-    *_, rows, columns = extents(right)
-    shape = (*call.shape[:-2], rows, columns)
-    attributes = {"upper": upper, "unit": bool(call.get("unitriangular", False))}
-    made = b.one("triangular_solve", [matrix, right], shape, call.dtype, "solved", **attributes)
-    return made if left else b.transpose(made)
-
-
 RULES: dict[str, Rule] = {
     "linear": _linear,
     "bilinear": _bilinear,
@@ -187,5 +173,4 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(["outer", "ger"], _outer),
     "tensordot": _tensordot,
     "einsum": _einsum,
-    "linalg_solve_triangular": _solve_triangular,
 }

@@ -268,15 +268,17 @@ def _channel_shuffle(b: Builder, call: Call) -> Lowered:
 
 
 def _diagonal(b: Builder, call: Call) -> Lowered | None:
-    """Of a matrix: from each row the element whose column is counted up with it."""
-    value = call["self"]
-    if value.rank != 2 or {dimension(call[d], 2) for d in ("dim1", "dim2")} != {0, 1}:
-        return None
-    offset, size = call.get("offset", 0) * (1 if dimension(call["dim1"], 2) == 0 else -1), call.shape[0]
-    value = b.slice(value, 0, max(-offset, 0), size)
-    column = b.reshape(b.range(size, "int64", max(offset, 0)), (size, 1))
-    found = b.one("gather", [value, column], (size, 1), value.dtype, "diagonal", how="gather", dim=1)
-    return b.reshape(found, (size,))
+    """Of matrices: from each row the element whose column is counted up with it."""
+    value, offset = call["self"], call.get("offset", 0)
+    row, across = (dimension(call[d], value.rank) for d in ("dim1", "dim2"))
+    *lead, size = call.shape
+    lead_dims = (dim for dim in range(value.rank) if dim not in (row, across))
+    value = b.slice(b.permute(value, (*lead_dims, row, across)), -2, max(-offset, 0), size)
+    column = b.reshape(b.range(size, "int64", max(offset, 0)), (*(1 for _ in lead), size, 1))
+    places, shape = b.expand(column, (*lead, size, 1)), (*lead, size, 1)
+    dim = value.rank - 1
+    found = b.one("gather", [value, places], shape, value.dtype, "diagonal", how="gather", dim=dim)
+    return b.reshape(found, call.shape)
 
 
 def _diag(b: Builder, call: Call) -> Lowered | None:
@@ -288,6 +290,20 @@ def _diag(b: Builder, call: Call) -> Lowered | None:
     row, column = b.reshape(b.range(size, "int64"), (size, 1)), b.range(size, "int64")
     zero: Number = 0
     return b.where(b.pointwise("eq", row, column), b.reshape(value, (size, 1)), b.fill((), zero, value.dtype))
+
+
+def _diag_embed(b: Builder, call: Call) -> Lowered | None:
+    """Matrices that are zero beside their diagonals, in the last two dimensions."""
+    value = call["self"]
+    dims = [
+        dimension(call.get(name, default), value.rank + 1) for name, default in (("dim1", -2), ("dim2", -1))
+    ]
+    if dims != [value.rank - 1, value.rank] or call.get("offset", 0):
+        return None
+    size = extents(value)[-1]
+    row, column = b.reshape(b.range(size, "int64"), (size, 1)), b.range(size, "int64")
+    zero: Number = 0
+    return b.where(b.pointwise("eq", row, column), b.unsqueeze(value, -1), b.fill((), zero, value.dtype))
 
 
 def _meshgrid(b: Builder, call: Call) -> Lowered:
@@ -347,4 +363,5 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(["channel_shuffle", "native_channel_shuffle"], _channel_shuffle),
     "diagonal": _diagonal,
     "diag": _diag,
+    "diag_embed": _diag_embed,
 }

@@ -1,0 +1,1 @@
+"""Small matrices in registers: factorisations and systems of a batch, with what surrounds them."""

@@ -40,6 +40,16 @@ def test_what_is_left_out_of_the_rows_is_read_where_it_lies():
     assert PADDED in body
 
 
+def test_an_operand_that_lies_across_is_brought_into_rows():
+    """Features of an image pooled over its height: the sum runs along what is not innermost."""
+    body = written(
+        "y = torch.softmax(x.transpose(1, 2).contiguous(), 1).transpose(1, 2)\n"
+        "return torch.logsumexp(self.head(y).float(), 2)"
+    )
+    assert PADDED in body
+    assert "torch.bmm" not in body
+
+
 def test_logits_that_are_returned_are_copied_by_a_pass():
     body = written("y = self.head(x)\nreturn y.view(x.shape[0], -1)")
     assert PADDED in body

@@ -19,13 +19,16 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from egg.expert.emit.names import underscored
-from egg.expert.graph import BYTES, FLOATS, Graph, Node, Origin, Value, contiguous_stride
+from egg.expert.graph import BYTES, FLOATS, HALF, Graph, Node, Origin, Value, contiguous_stride
 from egg.expert.sizes import ONE, Size, product
 
 FOLLOWING = frozenset({"pointwise", "where"})
 """Their results may lie as their operands do."""
 ALIGNMENT = 16
 """Bytes that rows of an operand must be a multiple of: the library's fast products load no others."""
+
+MANY_COLUMNS = 1024
+"""Columns from which on padding takes little of what it saves."""
 
 Left = Callable[[str], bool]
 """Whether the operator that makes a value is computed by a library."""
@@ -55,6 +58,16 @@ def convolutions_across(graph: Graph, names: Collection[str]) -> Graph:
 def is_aligned(rows: Size, dtype: str) -> bool:
     """Whether rows of so many elements begin where the library's fast products can load them."""
     return rows.value * BYTES[dtype] % ALIGNMENT == 0
+
+
+def begins_odd(made: Value) -> bool:
+    """Whether a 16-bit product of many columns has rows that begin at odd places. The library has kernels
+    of an older kind for it (:mod:`egg.expert.algebra.padded_rows`): a copied operand is the least of it."""
+    return (
+        made.dtype in HALF
+        and made.shape[-1].value >= MANY_COLUMNS
+        and not is_aligned(made.shape[-1], made.dtype)
+    )
 
 
 def batch_dimensions(value: Value) -> int | None:
@@ -184,7 +197,7 @@ class _Draft:
         operand = self.values[str(node.inputs[0])]
         across = _has_one_matrix(self.values, node) and lies_so(self.values, self.makers, operand)
         batch = batch_dimensions(operand) if across else None
-        if batch is None or node.output in self.graph.results:
+        if batch is None or node.output in self.graph.results or begins_odd(self.values[node.output]):
             self.add(node)
         elif _is_turned_back(self.graph, self.left, node.output, batch):
             self._turn(node, operand, batch)

@@ -13,15 +13,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from egg.expert.algebra.across import is_aligned, rows_of_one_matrix
+from egg.expert.algebra.across import batch_dimensions, begins_odd, is_aligned, rows_of_one_matrix
 from egg.expert.emit.names import underscored
-from egg.expert.graph import HALF, HELD, Graph, Node, Value, contiguous_stride
+from egg.expert.graph import HALF, HELD, Graph, Node, Origin, Value, contiguous_stride
 from egg.expert.sizes import ONE, Size, Symbol, product
 
 BLOCK = 64
 """Elements that rows are a multiple of: 128 bytes, a line of the cache."""
-LEAST_COLUMNS = 1024
-"""Columns from which on padding takes little of what it saves."""
 
 
 def padded_rows(graph: Graph, left: Callable[[str], bool]) -> Graph:
@@ -45,10 +43,15 @@ def is_to_be_padded(graph: Graph, node: Node) -> bool:
     made, operand = graph.result(node), graph.value(str(node.inputs[0]))
     if any(value.dtype not in HALF for value in (made, operand)) or made.dtype != operand.dtype:
         return False
-    odd = made.contiguous and not made.lent and not is_aligned(made.shape[-1], made.dtype)
-    rows = rows_of_one_matrix(operand) and operand.stride[-1] == ONE
-    enough = made.shape[-1].value >= LEAST_COLUMNS and product(made.shape[:-1]).value > 1
-    return odd and rows and enough and is_aligned(operand.shape[-1], operand.dtype)
+    odd = made.contiguous and not made.lent and begins_odd(made)
+    rows = _is_rows(operand) or batch_dimensions(operand) is not None
+    return (
+        odd and rows and product(made.shape[:-1]).value > 1 and is_aligned(operand.shape[-1], operand.dtype)
+    )
+
+
+def _is_rows(operand: Value) -> bool:
+    return rows_of_one_matrix(operand) and operand.stride[-1] == ONE
 
 
 def matrix_of(graph: Graph, node: Node) -> tuple[Value, int] | None:
@@ -80,7 +83,7 @@ class _Draft:
     def take(self, node: Node, chosen: bool) -> None:
         returned = node.outputs and node.outputs[0] in self.graph.results
         if chosen:
-            self._pad(node)
+            node = self._pad(node)
         elif node.op == "view" and node.inputs[0] in self.moved and not self._follow(node) and returned:
             self.nodes.append(node.with_inputs(self._copy(str(node.inputs[0]))))
             return
@@ -88,10 +91,19 @@ class _Draft:
         if returned and node.output in self.moved:
             self.renamed[node.output] = self._copy(node.output)
 
-    def _pad(self, node: Node) -> None:
-        made = self.values[node.output]
+    def _pad(self, node: Node) -> Node:
+        """The product with longer rows; an operand that is summed along another dimension than its innermost
+        one is brought into rows first, by a pass that is small beside the product."""
+        made, operand = self.values[node.output], self.values[str(node.inputs[0])]
         whole = (*made.shape[:-1], self._whole(made.shape[-1]))
         self._set_stride(made, contiguous_stride(whole), True)
+        if _is_rows(operand):
+            return node
+        rows = underscored(f"{operand.name}_rows", self.values)
+        stride = contiguous_stride(operand.shape)
+        self.values[rows] = replace(operand, name=rows, stride=stride, origin=Origin.NODE)
+        self.nodes.append(Node("pointwise", (operand.name,), (rows,), {"fn": "cast", "scalars": ()}, "rows"))
+        return node.with_inputs(rows, *node.inputs[1:])
 
     def _follow(self, node: Node) -> bool:
         """Whether a view moves nothing: it has the strides that PyTorch gives it then."""

@@ -271,3 +271,40 @@ def test_constants_that_a_file_has_taken_over_stay_as_they_are() -> None:
     assert "widths of its own" in copied(Task("other", task.source.replace("(512, 512)", "(32, 32)")))
     elsewhere = file.replace("rows", "count").replace("widths", "wide")
     assert copied_constants(Candidate(elsewhere), task) is None
+
+
+LOOKED_UP = """
+import torch
+import torch.nn as nn
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(rows, 64)
+        self.register_buffer("offsets", torch.tensor([0, {last}]))
+
+    def forward(self, x):
+        return self.table(x + self.offsets)
+
+rows = 40000
+many = 4096
+
+def get_inputs():
+    return [torch.randint(0, 1000, (many, 2))]
+
+def get_init_inputs():
+    return []
+"""
+
+
+def test_no_table_is_made_smaller_than_the_numbers_that_look_it_up() -> None:
+    task = Task("looked_up", LOOKED_UP.replace("{last}", "30000"))
+    assert dict(smallest(task).changes)["rows"][1] < 30000
+    changes = reduced(task, None).size.changes
+    assert "rows" not in changes
+    assert changes["many"][1] < 4096
+
+
+def test_a_task_that_raises_at_every_size_is_left_to_say_so() -> None:
+    task = Task("looked_up", LOOKED_UP.replace("{last}", "50000"))
+    assert reduced(task, None).size == smallest(task)

@@ -209,6 +209,20 @@ def test_the_size_that_is_interpreted_lies_inside_the_stated_domain():
     assert not found.too_large
 
 
+def test_a_domain_speaks_of_what_lies_in_containers():
+    """As a file for ``forward(self, x)`` with two tensors in ``x`` does: ``x_0`` and ``x_1``."""
+    source = TASK.replace("x * 2.5", "x[0] + x[1]")
+    source = source.replace(
+        "[torch.randn(rows, columns)]", "[[torch.randn(rows, columns) for _ in range(2)]]"
+    )
+    task = Task("pair", source)
+    stated = FOR.format(shape="['rows', 512]").replace('"x"', '"x_0"')
+    outside = outside_of(Candidate(KERNEL.format(body=HONEST) + stated), task, Precision.MATCH)
+    assert outside is not None
+    assert "512" in outside(smallest(task).task)
+    assert set(reduced(task, outside).size.changes) == {"rows"}
+
+
 @pytest.mark.parametrize("shape", ["['rows', 'rows']", "[8, 512]"])
 def test_a_domain_that_excludes_the_task_chooses_no_size(shape: str):
     task = Task("tall", TASK)

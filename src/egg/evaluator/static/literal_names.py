@@ -55,21 +55,22 @@ def _counted_over(program: Program, name: ast.Name) -> frozenset[str]:
 
 def _of_loop(program: Program, store: ast.Name) -> frozenset[str]:
     """What a loop over literals gives its variable, or one of its variables."""
-    up, target, place = program.parent_of[store], store, None
+    target: ast.expr = store
+    up, place = program.parent_of[store], None
     if isinstance(up, ast.Tuple):
         place, target, up = up.elts.index(store), up, program.parent_of[up]
     if not isinstance(up, ast.For) or up.target is not target:
         return frozenset()
     rows = up.iter.elts if isinstance(up.iter, ast.Tuple | ast.List) else []
-    found: set[str] = set()
-    for row in rows:
-        item = row
-        if place is not None:
-            whole = isinstance(row, ast.Tuple | ast.List) and not any(
-                isinstance(one, ast.Starred) for one in row.elts
-            )
-            item = row.elts[place] if whole and place < len(row.elts) else row
-        if not (isinstance(item, ast.Constant) and isinstance(item.value, str)):
-            return frozenset()
-        found.add(item.value)
-    return frozenset(found)
+    items = [_item(row, place) for row in rows]
+    texts = [i.value for i in items if isinstance(i, ast.Constant) and isinstance(i.value, str)]
+    return frozenset(texts) if len(texts) == len(rows) else frozenset()
+
+
+def _item(row: ast.expr, place: int | None) -> ast.expr | None:
+    """What a loop's variable is in one round: the row, or the part of it in its place."""
+    if place is None:
+        return row
+    if not isinstance(row, ast.Tuple | ast.List) or any(isinstance(one, ast.Starred) for one in row.elts):
+        return None
+    return row.elts[place] if place < len(row.elts) else None

@@ -18,6 +18,7 @@ from torch._subclasses.fake_tensor import (
     FakeTensor,
     FakeTensorMode,
 )
+from torch.utils._pytree import tree_leaves
 from triton import knobs
 from triton.runtime.jit import JITFunction
 
@@ -118,6 +119,7 @@ def capture(
     with pretence(recorder, real), torch.no_grad():
         try:
             model, arguments = build(), inputs()
+            _filled(recorder, arguments)
             with recorder.into(Trace()) as first:
                 call(model, arguments)
             with recorder.into(Trace()) as steady:
@@ -147,6 +149,13 @@ def capture(
         kernels=compiler.kernels,
         uncompiled=recorder.uncompiled,
     )
+
+
+def _filled(recorder: Recorder, arguments: list[Any]) -> None:
+    """Arguments have their elements, however they were made: a call may hand one back as a result."""
+    for leaf in tree_leaves(arguments):
+        if isinstance(leaf, torch.Tensor):
+            recorder.raw.pop(leaf.untyped_storage()._cdata, None)
 
 
 def _called(model: nn.Module, arguments: list[Any]) -> Any:

@@ -146,6 +146,11 @@ def aliases(
     return found
 
 
+def handed_back(leaves: list[tuple[str, Any]], arguments: Any) -> frozenset[str]:
+    """Outputs that are an input, or a part of one: they change when the caller changes that."""
+    return frozenset(path for path, whose in aliases(leaves, arguments, None) if whose == "an input")
+
+
 def overlap(one: torch.Tensor, other: torch.Tensor) -> bool:
     """Whether two tensors have an element of memory in common: parts of one buffer need not."""
     address = storage_of(one)

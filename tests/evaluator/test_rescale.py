@@ -307,3 +307,29 @@ def test_a_character_that_only_some_call_a_line_end_moves_nothing(odd: str) -> N
     source = f'note = "a{odd}b"\nbatch = 128\n'
     knobs = find_knobs(source)
     assert rewritten(source, [(knobs[0], 2)]) == f'note = "a{odd}b"\nbatch = 2\n'
+
+
+def test_no_tensor_loses_all_its_elements():
+    """A table of ``width // group`` rows is looked up without data at any size; with data it needs a row."""
+    sample = task(
+        """
+        width = 4096
+        group = 128
+        class Model(nn.Module):
+            def __init__(self, width, group):
+                super().__init__()
+                self.register_buffer("scales", torch.rand(width // group, width))
+                self.register_buffer("groups", torch.arange(width) // group)
+            def forward(self, x):
+                return x @ self.scales[self.groups]
+        def get_inputs():
+            return [torch.rand(64, width)]
+        def get_init_inputs():
+            return [width, group]
+        """
+    )
+    small = rescale(sample, max_flops=3e7, max_elements=40_000)
+    sizes = {name: after for name, (_, after) in small.changes.items()}
+    assert sizes["width"] < 4096
+    assert sizes["width"] >= sizes.get("group", 128)
+    assert runs(small.task) == [torch.Size([sizes.get("literal 64", 64), sizes["width"]])]

@@ -209,6 +209,20 @@ def test_the_size_that_is_interpreted_lies_inside_the_stated_domain():
     assert not found.too_large
 
 
+def test_a_domain_speaks_of_what_lies_in_containers():
+    """As a file for ``forward(self, x)`` with two tensors in ``x`` does: ``x_0`` and ``x_1``."""
+    source = TASK.replace("x * 2.5", "x[0] + x[1]")
+    source = source.replace(
+        "[torch.randn(rows, columns)]", "[[torch.randn(rows, columns) for _ in range(2)]]"
+    )
+    task = Task("pair", source)
+    stated = FOR.format(shape="['rows', 512]").replace('"x"', '"x_0"')
+    outside = outside_of(Candidate(KERNEL.format(body=HONEST) + stated), task, Precision.MATCH)
+    assert outside is not None
+    assert "512" in outside(smallest(task).task)
+    assert set(reduced(task, outside).size.changes) == {"rows"}
+
+
 @pytest.mark.parametrize("shape", ["['rows', 'rows']", "[8, 512]"])
 def test_a_domain_that_excludes_the_task_chooses_no_size(shape: str):
     task = Task("tall", TASK)
@@ -271,3 +285,40 @@ def test_constants_that_a_file_has_taken_over_stay_as_they_are() -> None:
     assert "widths of its own" in copied(Task("other", task.source.replace("(512, 512)", "(32, 32)")))
     elsewhere = file.replace("rows", "count").replace("widths", "wide")
     assert copied_constants(Candidate(elsewhere), task) is None
+
+
+LOOKED_UP = """
+import torch
+import torch.nn as nn
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(rows, 64)
+        self.register_buffer("offsets", torch.tensor([0, {last}]))
+
+    def forward(self, x):
+        return self.table(x + self.offsets)
+
+rows = 40000
+many = 4096
+
+def get_inputs():
+    return [torch.randint(0, 1000, (many, 2))]
+
+def get_init_inputs():
+    return []
+"""
+
+
+def test_no_table_is_made_smaller_than_the_numbers_that_look_it_up() -> None:
+    task = Task("looked_up", LOOKED_UP.replace("{last}", "30000"))
+    assert dict(smallest(task).changes)["rows"][1] < 30000
+    changes = reduced(task, None).size.changes
+    assert "rows" not in changes
+    assert changes["many"][1] < 4096
+
+
+def test_a_task_that_raises_at_every_size_is_left_to_say_so() -> None:
+    task = Task("looked_up", LOOKED_UP.replace("{last}", "50000"))
+    assert reduced(task, None).size == smallest(task)

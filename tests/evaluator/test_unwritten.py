@@ -59,3 +59,11 @@ def test_uneven_shares_of_one_output(judged: JudgeFunction, launch: str, less: i
     else:
         assert isinstance(verdict, Rejected)
         assert verdict.refusal.reason in ("correctness.unwritten", "provenance.other_branch"), verdict
+
+
+def test_an_input_that_is_a_result_as_well(judged: JudgeFunction):
+    """The state of a token shift: what the next step is given is this step's input."""
+    task = TASK.replace("return x * 2.5", "return x * 2.5, x").replace("columns)]", "columns).half()]")
+    file = KERNEL.format(launch=LAUNCHES["persistent"], less=0).replace("return y", "return y, x")
+    verdict = judged(task, file, settings=replace(BRIEF, domain=Probes.NONE)).verdict
+    assert isinstance(verdict, Accepted), verdict

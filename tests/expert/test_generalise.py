@@ -176,3 +176,20 @@ def test_only_what_is_behind_a_number_without_a_rule_is_fixed() -> None:
     graph = capture(task)
     assert _shape(graph, "matmul") == ["batch_size", "tokens", "40"]
     assert graph.fixed == {"wide": 48, "narrow": 40}
+
+
+@pytest.mark.parametrize(
+    ("forward", "symbol"),
+    [
+        ("x.norm() / x.numel() ** 0.5", "(columns * rows) ** -0.5"),
+        ("x.sigmoid() * (1.0 / x.numel())", "1.0 / (columns * rows)"),
+        ("x.exp() * -float(x.numel())", "-(columns * rows)"),
+    ],
+)
+def test_a_number_that_is_computed_from_a_product_of_sizes_has_a_rule(forward: str, symbol: str) -> None:
+    """No tensor has the product for a size: nothing but the number shows it."""
+    task = program(forward, "torch.randn(rows, columns)", "pass", "rows = 64\ncolumns = 48")
+    graph = capture(task)
+    assert symbol in graph.symbols.values()
+    assert graph.fixed == {}
+    check(graph, task)

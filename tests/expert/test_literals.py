@@ -112,3 +112,12 @@ def test_numbers_take_the_dtype_of_the_tensor_that_makes_them():
         batch_size=300,
     )
     check(source, [], [normal(7, 2)])
+
+
+def test_a_size_that_is_made_a_tensor_is_an_element_like_any_other():
+    """Kernels hold some sizes as constants, which have no dtype to be cast from."""
+    forward = "return torch.matmul(x, y) / torch.sqrt(torch.tensor(x.shape[2]).float())"
+    source = program(
+        forward, "x = torch.randn(rows, 24, depth); y = torch.randn(rows, depth, 40)", rows=8, depth=64
+    )
+    check(source, [], [normal(3, 24, 32), normal(3, 32, 40)])

@@ -70,6 +70,20 @@ def test_passes_compute_what_is_cheap_for_themselves() -> None:
         right(graph, structure)
 
 
+def test_a_small_power_is_computed_by_each_reader() -> None:
+    """The factored moments of Adafactor: squares of a gradient in 16 bits, along rows and along columns."""
+    for exponent, kept in ((2, False), (2.5, True)):
+        p = Program()
+        x = p.input("x", (p.size("rows", 40, 33), p.size("width", 48, 35)), "bfloat16")
+        power = p.pointwise("pow", p.pointwise("cast", x, dtype="float32"), scalars=(None, exponent))
+        rows, columns = p.reduce("mean", power, (1,)), p.reduce("mean", power, (0,))
+        graph = p.graph(rows, columns)
+        structure = structure_of(graph)
+        assert (power in stored(structure)) == kept
+        if not kept:
+            right(graph, structure)
+
+
 def test_a_copy_stays_with_its_reader() -> None:
     """Rows are normalised, then scaled by the largest of each part: the part's pass takes what it needs of
     the row's result, and the row's pass stores that alone."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
+from egg.expert.graph import Node
+from egg.expert.patterns.loops.triton.counted import counts
 from tests.expert.elsewhere import check, normal, program, written
 
 BOUNDS = "self.register_buffer('bounds', torch.linspace(-1.5, 1.5, 7))"
@@ -44,3 +46,14 @@ def test_exponents_of_two_are_computed_in_the_pass():
     source = program(forward.replace("rows", "x.shape[0]"), given, "self.none = 0", rows=64)
     assert "torch.ldexp(" not in written(source)
     check(source, [], [normal(9, 32), torch.randint(120, 130, (9, 8), dtype=torch.uint8)])
+
+
+def test_places_that_are_chosen_by_places_are_looked_at_once():
+    """A walk of 60 steps over a graph in rows: each step reads its node's row twice."""
+    own = {
+        f"node_{step}": Node("pointwise", (f"node_{step - 1}", f"node_{step - 1}"), (f"node_{step}",))
+        for step in range(1, 60)
+    }
+    assert not counts(own, "node_59")
+    own["node_0"] = Node("constant", (), ("node_0",), {"range": (0, 1)})
+    assert counts(own, "node_59")

@@ -61,7 +61,7 @@ CASES: dict[str, tuple[Rule, str, dict[str, int]]] = {
     "the beginning of a scatter": (views.beginning_of_scatter, "torch.zeros(C, H).index_copy(0, C - 1 - torch.arange(C), x[0])[:2]", {"scatter": 1, "view": 3}),
     "outer products": (reductions.outer_product, "x[:, :, :1] @ x[:, :1, :] + F.linear(x[..., :1], x[0, :2, :1], x[0, 0, :2])[..., :1]", {"matmul": 0}),
     "sum of sum": (reductions.merged, "x.sum(2, keepdim=True).sum(1, keepdim=True)", {"sum": 1}),
-    "mean of mean": (reductions.merged, "x.mean(2).mean(1) + x.mean(1, keepdim=True).mean(2)[:, 0]", {"mean": 2}),
+    "mean of mean": (reductions.merged, "x.mean(2).mean(1) + x.mean(1, keepdim=True).mean(2)[:, 0]", {"mean": 1}),
     "most of most": (reductions.merged, "x.amax(1).amax(1) - x.logsumexp(1).logsumexp(1)", {"max": 1, "logsumexp": 1}),
     "dimensions of one, summed": (reductions.fewer_dims, "x[:, :1].sum((1, 2), keepdim=True)", {"sum": 1}),
     "row after a sum": (reductions.row_after, "((x @ x[0].T) - x[0, :, 0]).mean(2) * (x[0, :, 1] + x @ x[0].T).sum(2)", {"matmul": 2}),

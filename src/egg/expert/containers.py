@@ -7,10 +7,11 @@ of each container with the captured one and unpacks it, and behind these lines n
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from egg.core.containers import inner_name
 
 Path = tuple[int | str, ...]
 """Where something lies in a call: the argument's place, then keys of containers."""
@@ -79,11 +80,7 @@ def _flatten(
     keys = tuple(value) if isinstance(value, dict) else tuple(range(len(value)))
     containers.append(Container(path, kind.__name__, keys))
     for key, item in zip(keys, value.values() if isinstance(value, dict) else value, strict=True):
-        inner = re.sub(r"\W", "_", f"{name}_{key}")
-        while inner in used:
-            inner += "_"
-        used.add(inner)
-        _flatten(inner, item, (*path, key), used, found, containers)
+        _flatten(inner_name(name, key, used), item, (*path, key), used, found, containers)
 
 
 def filled(value: Any, items: Iterator[Any]) -> Any:

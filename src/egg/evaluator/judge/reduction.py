@@ -46,15 +46,36 @@ class Reduction:
 def reduced(task: Task, outside: Outside | None, copied: Outside | None = None) -> Reduction:
     """The smallest size of ``task`` inside the domain that ``outside`` stands for; ``copied``: a test against
     constants of the task that the file has as its own, which stay as they are where that is possible."""
-    least = smallest(task, copied)
+    least = _with_data(task, smallest(task, copied), copied)
     why = outside(least.task) if outside is not None and least.changes else ""
     if not why:
         return Reduction(least)
-    excluded = Excluded(least, why)
+    excluded, inside = Excluded(least, why), _either(outside, copied)
     try:
-        return Reduction(_smallest_inside(task, _either(outside, copied)), excluded)
+        return Reduction(_with_data(task, _smallest_inside(task, inside), inside), excluded)
     except CannotRescale as reason:
         return Reduction(least, excluded, reason.message)
+
+
+def _with_data(task: Task, found: Rescaled, outside: Outside | None) -> Rescaled:
+    """``found``, or another size where the task raises there: a table that was made smaller than the numbers
+    that look it up is only noticed with data. Where it raises at all of them, it is left to say so."""
+    if not found.changes or _answers(found.task):
+        return found
+    flops, elements = OTHER_SIZES
+    sizes = others(task, found, max_flops=flops, max_elements=elements)
+    inside = (size for size in sizes if outside is None or not outside(size.task))
+    return next((size for size in inside if _answers(size.task)), found)
+
+
+def _answers(task: Task) -> bool:
+    cpu = torch.device("cpu")
+    try:
+        with Program.load(task) as program:
+            program.run(program.build(0, cpu, Precision.MATCH), program.inputs(0, cpu, Precision.MATCH))
+    except TaskError:
+        return False
+    return True
 
 
 def _either(*tests: Outside | None) -> Outside:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from egg.evaluator.static.building import building
 from egg.evaluator.static.findings import Finding
+from egg.evaluator.static.literal_names import literal_names
 from egg.evaluator.static.namespaces import is_module, judge, judge_import
 from egg.evaluator.static.scopes import Program, line
 from egg.evaluator.static.vocabulary import (
@@ -215,6 +216,9 @@ def _call(program: Program, node: ast.Call, own: frozenset[str]) -> Iterator[Fin
                 yield from _attribute(program, node, receiver, name.value, own)
                 if verb == "setattr":
                     yield from _setattr(node, receiver, name.value)
+            elif _is_self(receiver) and (names := literal_names(program, name)):
+                for text in sorted(names):
+                    yield from _attribute(program, node, receiver, text, own)
             elif not _has_literal_prefix(name):
                 yield Finding(line(node), "static.dynamic", f"{verb} with a computed name")
             elif program.paths(receiver):
@@ -254,8 +258,12 @@ def _formatting(program: Program, node: ast.Attribute) -> Iterator[Finding]:
 
 
 def _setattr(node: ast.Call, receiver: ast.expr, name: str) -> Iterator[Finding]:
-    if not (isinstance(receiver, ast.Name) and receiver.id == "self"):
+    if not _is_self(receiver):
         yield Finding(line(node), "static.patch", f"setattr of {name!r} on something other than self")
+
+
+def _is_self(receiver: ast.expr) -> bool:
+    return isinstance(receiver, ast.Name) and receiver.id == "self"
 
 
 def _has_literal_prefix(name: ast.expr) -> bool:

@@ -288,9 +288,20 @@ class _Search:
             if self._outside is not None and (reason := self._outside(task)):
                 self._failures[sizes] = reason
                 return None
-            return cost_of(task)
+            cost = cost_of(task)
+            if sizes != self.original and (own := self.cost(self.original)) and _emptied(own, cost):
+                self._failures[sizes] = "a tensor has no elements there"
+                return None
+            return cost
         except (TaskError, MachineError) as error:
             self._failures[sizes] = error.message
             if isinstance(error, OutOfTime):
                 self._slow.add(sizes)
             return None
+
+
+def _emptied(own: Cost, small: Cost) -> bool:
+    """Whether a parameter, buffer, input or output that has elements at the task's own size has none here: a
+    table without rows (``width // group``) can be looked up without data, and with data in no place."""
+    pairs = zip(own.shapes, small.shapes, strict=False)
+    return any(0 in after and 0 not in before for before, after in pairs)

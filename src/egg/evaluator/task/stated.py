@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from egg.core.containers import leaves
 from egg.core.domain import Call, Domain, Layout, Mode, TensorFacts
 from egg.core.errors import KernelFileError
 from egg.core.policy import Precision
@@ -93,7 +94,11 @@ def _call(program: Program, precision: Precision) -> Call:
     """A task's own call, without data."""
     inputs: dict[str, Any] = {}
     given = program.inputs(0, torch.device("meta"), precision)
-    for name, value in zip(program.input_names(len(given)), given, strict=False):
-        tensor = isinstance(value, torch.Tensor)
-        inputs[name] = tensor_facts(value, str(value.dtype).removeprefix("torch.")) if tensor else value
+    names = program.input_names(len(given))
+    used = set(names)
+    for outer, whole in zip(names, given, strict=False):
+        for name, value in leaves(outer, whole, used):
+            tensor = isinstance(value, torch.Tensor)
+            facts = tensor_facts(value, str(value.dtype).removeprefix("torch.")) if tensor else value
+            inputs[name] = facts
     return Call(inputs, program.bound_arguments())

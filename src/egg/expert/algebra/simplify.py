@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from egg.expert.algebra import LATE, RULES, Rewrite, Rule
+from egg.expert.algebra.twins import without_twins
 from egg.expert.graph import Graph, Node, Value
 
 MOST_PASSES = 40
@@ -25,7 +26,7 @@ def simplify(graph: Graph, rules: Sequence[Rule] = RULES, late: Sequence[Rule] =
         if found is None:
             break
         graph = without_dead(found)
-    return graph
+    return without_dead(without_twins(graph))
 
 
 def without_dead(graph: Graph) -> Graph:

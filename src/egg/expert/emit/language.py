@@ -76,6 +76,10 @@ class Language(Protocol):
         """A number, infinities and NaN included."""
         ...
 
+    def filled(self, value: Any, dtype: str) -> str:
+        """An element of a tensor that holds one number, or one size, everywhere."""
+        ...
+
 
 def folded(items: Sequence[str], width: int = LINE - 10) -> list[str]:
     """Items joined by commas, in as few lines as they need."""

@@ -272,7 +272,7 @@ class Reader:
             if isinstance(start, int) and isinstance(step, int):
                 return _braced(index[0] * step + start)
             return f"({index[0]} * {step} + {start})"
-        return self.language.literal(node["fill"])
+        return self.language.filled(node["fill"], self.graph.result(node).dtype)
 
     def _triangle(self, node: Node, index: Index, guards: tuple[str, ...]) -> str:
         row, column = index[-2], index[-1]

@@ -31,6 +31,9 @@ MOST_PIECES = 4
 SIMPLE = frozenset({"pointwise", "where", "view", "constant", "norm", "cat", "pad", "triangle"})
 """What is an instruction or a few per element once statistics are there."""
 
+SMALL_POWERS = ((2,), (3,), (4,))
+"""Exponents that take two products at most."""
+
 Home = Callable[[Node], tuple[Pattern, Sequence[Node]]]
 """The pattern and the nodes of the group that a node is in."""
 
@@ -220,7 +223,12 @@ def repeats(graph: Graph, nodes: Sequence[Node]) -> bool:
 
 
 def _is_light(node: Node) -> bool:
-    return node.op != "pointwise" or cheap(node["fn"])
+    return node.op != "pointwise" or cheap(node["fn"]) or _is_small_power(node)
+
+
+def _is_small_power(node: Node) -> bool:
+    """``x ** 2``, in front of most statistics: a product or two."""
+    return node["fn"] == "pow" and tuple(node.get("scalars") or ())[1:] in SMALL_POWERS
 
 
 def _is_cheap(node: Node) -> bool:

@@ -225,7 +225,8 @@ class Rows:
         return of_kernels(node.op for node in self.graphs[0].nodes)
 
     def real(self, wanted: str, row: Row, kept: bool = False) -> Size:
-        """A number that is computed from a size, one over its root, one over it; or from one that is kept."""
+        """A number that is computed from a size or a product of sizes (one over its root, one over it), or
+        from one that is kept."""
         if row in self.sizes:
             return self.sizes[row]
         if found := (self._kept(row) or self._from_kept(wanted, row)) if kept else None:
@@ -233,17 +234,29 @@ class Rows:
             self._introduce(name, found[1], row)
             self.sizes[row] = Size(1, (self.known[name],))
             return self.sizes[row]
+        form, size = self._computed(wanted, row)
+        name = self._unused(wanted)
+        self._introduce(name, form.format(_bracketed(size.code())), row)
+        self.sizes[row] = Size(1, (self.known[name],))
+        return self.sizes[row]
+
+    def _computed(self, wanted: str, row: Row) -> tuple[str, Size]:
+        """The form that makes ``row`` of a size: of one that something has, else of a product that nothing
+        has (``numel() ** 0.5``), which the form's inverse finds."""
         candidates = [*self.sizes.values(), *(Size(1, (s,)) for s in self.known.values())]
         for size in dict.fromkeys(candidates):
             values = row_of(size, len(row))
-            for form, compute in _FORMS:
-                if all(isinstance(v, int) and v > 0 for v in values) and _close(
-                    row, [compute(v) for v in values]
-                ):
-                    name = self._unused(wanted)
-                    self._introduce(name, form.format(_bracketed(size.code())), row)
-                    self.sizes[row] = Size(1, (self.known[name],))
-                    return self.sizes[row]
+            if all(isinstance(v, int) and v > 0 for v in values):
+                for form, compute, _ in _FORMS:
+                    if _close(row, [compute(v) for v in values]):
+                        return form, size
+        found: list[tuple[str, Size]] = []
+        for form, compute, inverse in _FORMS:
+            wholes = tuple(round(inverse(n)) if _TINY < abs(n) < 1 / _TINY else 0 for n in row)
+            if min(wholes) > 0 and _close(row, [compute(v) for v in wholes]) and self.has(wholes):
+                found.append((form, self.size(wholes)))
+        if found:  # the root of a square is the number itself
+            return min(found, key=lambda one: len(one[1].factors))
         raise Unresolved(f"no rule for {wanted}: {row}")
 
     def quotient(self, wanted: str, row: Row, pairs: Iterable[tuple[Size, Size]]) -> Size | None:
@@ -280,13 +293,16 @@ class Rows:
         return name
 
 
-_FORMS: tuple[tuple[str, Callable[[int], float]], ...] = (
-    ("{} ** -0.5", lambda n: n**-0.5),
-    ("{} ** 0.5", lambda n: n**0.5),
-    ("1.0 / {}", lambda n: 1.0 / n),
-    ("float({})", float),
-    ("-{}", lambda n: -n),
+_FORMS: tuple[tuple[str, Callable[[int], float], Callable[[float], float]], ...] = (
+    ("{} ** -0.5", lambda n: n**-0.5, lambda x: x**-2),
+    ("{} ** 0.5", lambda n: n**0.5, lambda x: x**2),
+    ("1.0 / {}", lambda n: 1.0 / n, lambda x: 1.0 / x),
+    ("float({})", float, lambda x: x),
+    ("-{}", lambda n: -n, lambda x: -x),
 )
+"""How a number is written, how it is computed from a size, and the size that it would be computed from."""
+_TINY = 2.0**-62
+"""No size is so large that something computed from it comes near."""
 
 
 _KEPT_FORMS: tuple[tuple[str, Callable[[float], float]], ...] = (

@@ -8,6 +8,7 @@ from typing import Any
 from egg.expert.emit.language import LINE, Argument, Language, folded
 from egg.expert.emit.triton import scalar
 from egg.expert.emit.triton.types import TYPES
+from egg.expert.sizes import Size
 
 
 class Triton:
@@ -70,6 +71,12 @@ class Triton:
 
     def literal(self, value: Any) -> str:
         return scalar.literal(value)
+
+    def filled(self, value: Any, dtype: str) -> str:
+        """A size may be a constant of the kernel, which has none of a tensor's methods."""
+        text = scalar.literal(value)
+        named = isinstance(value, Size) and value.factors
+        return f"tl.full([], {text}, {TYPES[dtype]})" if named else text
 
 
 TRITON: Language = Triton()

@@ -36,8 +36,16 @@ def counted_places(graph: Graph, own: Mapping[str, Node], name: str, at: Index) 
 
 
 def counts(own: Mapping[str, Node], name: str) -> bool:
-    """Whether a whole number is computed from places that are counted."""
-    node = own.get(name)
-    if node is None:
-        return False
-    return "range" in node.attributes or any(counts(own, given) for given in node.inputs if given is not None)
+    """Whether a whole number is computed from places that are counted. Every node is met once: a walk over a
+    graph chooses each place by the one before, on several ways."""
+    waiting, met = [name], {name}
+    while waiting:
+        node = own.get(waiting.pop())
+        if node is None:
+            continue
+        if "range" in node.attributes:
+            return True
+        new = {given for given in node.inputs if given is not None} - met
+        waiting += new
+        met |= new
+    return False

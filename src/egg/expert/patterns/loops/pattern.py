@@ -9,7 +9,7 @@ from egg.core.stage import Category
 from egg.expert.cost import Cost, Grades, Machine, atomic_seconds, bytes_moved, launched, passes
 from egg.expert.graph import Graph
 from egg.expert.moves import FILE, Set
-from egg.expert.parts import Group, Part, Target
+from egg.expert.parts import Group, Part, Target, Unfit
 from egg.expert.pattern import (
     BELIEVED,
     CROWDED,
@@ -32,7 +32,10 @@ class Loops(Pattern):
     shares_sizes = True
 
     def write(self, graph: Graph, group: Group, target: Target) -> Part:
-        return write(graph, group, target)
+        try:
+            return write(graph, group, target)
+        except RecursionError as deep:  # each value is read by way of what it follows from
+            raise Unfit("values that follow from each other in too long a chain") from deep
 
     def cost(self, graph: Graph, group: Group, part: Part, grades: Grades, machine: Machine) -> Cost:
         moved = passes(group.nodes) * bytes_moved(graph, group) / machine.memory

@@ -341,6 +341,18 @@ def exponentials() -> tuple[torch.Tensor, torch.Tensor]:
     return exact.float(), exact
 
 
+@pytest.mark.parametrize(
+    ("count", "factor", "passes"),
+    [(1, 3.9, True), (1, 4.2, False), (16, 3.5, True), (16, 4.2, False), (64, 2.3, True), (64, 2.6, False),
+     (1024, 1.95, True), (1024, 2.1, False)],
+)  # fmt: skip
+def test_few_errors_may_differ_by_chance(count, factor, passes):
+    answer = torch.linspace(1.0, 1.5, count, dtype=torch.float64)
+    off = 0.02 * torch.where(torch.arange(count) % 2 == 0, 1.0, -1.0).double()
+    ours, theirs = (answer + factor * off).float(), (answer + off).float()
+    assert compare(ours, theirs, answer, MATCH).passed == passes
+
+
 @pytest.mark.parametrize(("factor", "passes"), [(3.0, True), (5.0, False)])
 def test_where_a_result_cancels_entirely_the_size_of_the_noise_is_chance(factor, passes):
     noises = normal(512), normal(512, seed=1)

@@ -39,6 +39,10 @@ Where a result cancels so far that the reference has no digit of it right (``rms
 mean of a normalized tensor), both sides answer with their roundings alone, and how large those are is chance.
 There the factors 4 and 2 are twice as large.
 
+Of few elements the rms of two honest errors differs by chance: its logarithm has a spread of ``1 / sqrt(n)``.
+The factor 2 of the reference's error is ``1.5 exp(3.7 / sqrt(n))`` where that is more (below 166 elements),
+up to the 4 of a single element.
+
 An element where the reference overflows and the fp64 run does not has no right answer and is passed over.
 Everywhere else NaN and Inf must stand where the reference or the fp64 run has them, and where only the
 reference has a number that its type can hold (``torch.finfo(x.dtype).min`` is another number in fp64) it
@@ -77,6 +81,8 @@ TF32_ROUNDOFF = 2.0**-11
 Key = TypeVar("Key")
 OF_NOISE = 2.0
 """How many times as much is allowed where the reference has no digit of the answer right."""
+FEW_FACTOR, FEW_SPREADS, FEW_MOST = 1.5, 3.7, 4.0
+"""Of the reference's rms error, what an honest one of few elements may be: many spreads of chance beyond."""
 CONDITIONING = 2.0
 """How many times as far as the exact result moves under the inputs' own rounding."""
 LOST = 1e-2
@@ -239,6 +245,12 @@ def lost_at(dtype: torch.dtype, precision: Precision) -> float:
     return max(LOST, floor.lost_factor * floor.roundoff)
 
 
+def _rms_factor(count: int) -> float:
+    """Times the reference's rms error that so many elements may have."""
+    by_chance = FEW_FACTOR * math.exp(min(FEW_SPREADS / math.sqrt(count), 2.0))
+    return min(max(2.0, by_chance), FEW_MOST)
+
+
 def compare(
     candidate: torch.Tensor,
     reference: torch.Tensor,
@@ -275,7 +287,7 @@ def compare(
     errors = sums.errors(three, sums.Allowed(base, floor.own_factor * floor.roundoff, tolerance, own, least))
 
     cand = math.sqrt(errors.cand_sq / count)
-    known = max(2.0 * wider * ref, 2.0 * usual.rms * rms)
+    known = max(_rms_factor(count) * wider * ref, 2.0 * usual.rms * rms)
     allowed = max(known, floor.rms_factor * floor.roundoff * rms, CONDITIONING * moved.rms, 1e-300)
     off = errors.off
     if slices.spread(sizes, quartile) and not norms.nonfinite:

@@ -105,6 +105,29 @@ def test_bf16_accumulation_is_refused_in_a_bf16_program_too():
     assert not judged(made, case, sloppy).passed
 
 
+TOWER = "self.tower = nn.Sequential(nn.Linear(48, 96), nn.SiLU(), nn.Linear(96, 24)).bfloat16()"
+
+
+def test_16_bit_layers_of_a_program_with_fp32_inputs_round_as_they_do():
+    """An embedding's table in fp32, a tower in bf16, one number as the result."""
+    tower = "y = F.normalize(self.tower(x.bfloat16()), dim=-1).float()"
+    forward = f"{tower}; return (y @ y.T / 0.05).logsumexp(1).mean()"
+    made = reference(forward, "torch.randn(3, 48)", TOWER)
+    case = made.case("normal")
+    assert conditioning.moved(made, case)[0].max > 2e-3
+    exact = case.golden[0][1]
+    assert judged(made, case, (exact * (1 + 1e-3)).float()).passed
+    assert not judged(made, case, (exact * 1.5).float()).passed
+
+
+def test_a_gain_of_16_bits_does_not_make_the_program_one():
+    init = "self.w = nn.Parameter(torch.randn(96, 48)); self.gain = nn.Parameter(torch.ones(96).bfloat16())"
+    made = reference("return F.linear(x, self.w) * self.gain", "torch.randn(32, 48)", init)
+    case = made.case("normal")
+    coarse = (case.inputs[0].bfloat16() @ made.module.w.detach().bfloat16().T).float()
+    assert not judged(made, case, coarse).passed
+
+
 def test_looking_at_conditioning_leaves_the_exact_answer_as_it_is():
     """An exact answer with other signs would make the reference look wrong, and allow any candidate that."""
     made = reference("return x @ x.T", "torch.randn(32, 64)")

@@ -6,6 +6,7 @@ little off (a table looked up by what it computed) shows nothing there.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -15,7 +16,15 @@ from egg.evaluator.compare.compare import STILL, Moved, lost_at
 from egg.evaluator.reference.answers import response
 from egg.evaluator.reference.case import Case
 from egg.evaluator.reference.reference import Reference
-from egg.evaluator.reference.yardstick import Rounded, coarsest_rounding, converted, perturb, unit_of
+from egg.evaluator.reference.yardstick import (
+    Rounded,
+    Roundings,
+    Yardstick,
+    coarsest_rounding,
+    converted,
+    perturb,
+    unit_of,
+)
 from egg.evaluator.task.program import outputs_of
 
 LOTS, FEWER = 16, 4
@@ -36,9 +45,10 @@ def moved(reference: Reference, case: Case) -> list[Moved]:
     """
     found = [STILL for _ in case.golden]
     limits = [_lost_at(reference, leaf) / 10 for _, leaf in case.outputs]
+    own = _roundings(reference, case)
     for lot in _lots(case, LOTS):
         try:
-            up, down = (_perturbed(reference, case, sign, lot) for sign in (1.0, -1.0))
+            up, down = (_perturbed(reference, case, sign, lot, own=own) for sign in (1.0, -1.0))
         except TaskError:
             continue
         moves = [
@@ -83,14 +93,35 @@ def _lost_at(reference: Reference, leaf: Any) -> float:
     return lost_at(dtype, reference.precision)
 
 
+def _roundings(reference: Reference, case: Case) -> Sequence[tuple[str, float]]:
+    """To how many digits the program itself rounds what its operations compute; none where it raises."""
+
+    def forward() -> Sequence[tuple[str, float]]:
+        module, inputs = converted(reference.module, case.inputs, Yardstick.ITSELF)
+        with Roundings() as noted:
+            reference.measured(module, inputs, Yardstick.ITSELF, None, case.seed)
+        return noted.found
+
+    try:
+        return reference.with_room(forward)
+    except TaskError:
+        return ()
+
+
 def _perturbed(
-    reference: Reference, case: Case, sign: float, lot: int, *, whole: bool = False
+    reference: Reference,
+    case: Case,
+    sign: float,
+    lot: int,
+    *,
+    own: Sequence[tuple[str, float]] = (),
+    whole: bool = False,
 ) -> list[tuple[str, Any]]:
     def forward() -> Any:
         module, inputs = converted(reference.module, case.inputs, case.yardstick)
         coarsest = coarsest_rounding(case.inputs, reference.module, case.outputs)
         inputs = perturb(module, inputs, (reference.module, case.inputs), sign, lot, coarsest)
-        with Rounded(unit_of(case.inputs, reference.module), sign, lot, whole=whole):
+        with Rounded(unit_of(case.inputs, reference.module), sign, lot, own=own, whole=whole):
             return reference.measured(module, inputs, case.yardstick, case.draws, case.seed)
 
     return outputs_of(reference.with_room(forward))

@@ -15,14 +15,14 @@ A stand-in that is far from the reference computes something else, and is not ta
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Any
 
 import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_map_only
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from egg.core.errors import TaskError
 from egg.evaluator.operators.ops import NEUTRAL, base_name
@@ -168,40 +168,81 @@ class Replayed(TorchDispatchMode):
 LOTS = 20_011
 
 
+AHEAD = 8
+"""Operations that are passed over to find one in another run: a cast to the dtype that is there is none."""
+
+
+def _computes(func: Any) -> bool:
+    """Whether an operation computes new numbers, rather than looking at memory or writing into it."""
+    returns = func._schema.returns
+    aliases = func._schema.is_mutable or any(r.alias_info is not None for r in returns)
+    return not aliases and base_name(func) not in NEUTRAL
+
+
+class Roundings(TorchDispatchMode):
+    """Notes to how many digits a program rounds what its operations compute, in order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[tuple[str, float]] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        floats = [t for t in tree_leaves(result) if isinstance(t, torch.Tensor) and t.is_floating_point()]
+        if floats and _computes(func):
+            self.found.append((base_name(func), torch.finfo(floats[0].dtype).eps / 2))
+        return result
+
+
 class Rounded(TorchDispatchMode):
     """Moves every number that an operation computes by one rounding, up or down by lot.
 
     That is how any implementation is off that rounds what it computes on the way: an argument of an
     exponential, the scores of an attention. What merely looks at memory, or writes into it, is left alone.
-    ``unit`` is the program's rounding; a number of a narrower type moves by the next one of that type, since
-    a smaller step would be rounded away. ``whole``: numbers that are whole stay, as rounding leaves them.
+    ``unit`` is the program's finest rounding, ``own`` what :class:`Roundings` noted of its operations: 16-bit
+    layers of a program with fp32 tables round as 16 bits do. A number of a narrower type moves by the next
+    one of that type, since a smaller step would be rounded away. ``whole``: numbers that are whole stay, as
+    rounding leaves them.
     """
 
-    def __init__(self, unit: float, sign: float, lot: int, *, whole: bool = False) -> None:
+    def __init__(
+        self,
+        unit: float,
+        sign: float,
+        lot: int,
+        *,
+        own: Sequence[tuple[str, float]] = (),
+        whole: bool = False,
+    ) -> None:
         super().__init__()
         self._unit, self._sign, self._whole = unit, sign, whole
+        self._own, self._at = own, 0
         self._seed = LOTS + 1_000 + lot
         self._generators: dict[torch.device, torch.Generator] = {}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
-        schema = func._schema
-        if (
-            schema.is_mutable
-            or any(r.alias_info is not None for r in schema.returns)
-            or base_name(func) in NEUTRAL
-        ):
+        if not _computes(func):
             return result
-        return tree_map_only(torch.Tensor, self._moved, result)
+        unit = max(self._unit, self._own_unit(base_name(func)))
+        return tree_map_only(torch.Tensor, lambda tensor: self._moved(tensor, unit), result)
 
-    def _moved(self, tensor: torch.Tensor) -> torch.Tensor:
+    def _own_unit(self, name: str) -> float:
+        """What the program rounds this operation's result to: that of the next one of its name."""
+        for at in range(self._at, min(self._at + AHEAD, len(self._own))):
+            if self._own[at][0] == name:
+                self._at = at + 1
+                return self._own[at][1]
+        return 0.0
+
+    def _moved(self, tensor: torch.Tensor, unit: float) -> torch.Tensor:
         if not tensor.is_floating_point() or not tensor.numel():
             return tensor
         generator = self._generators.get(tensor.device)
         if generator is None:
             generator = torch.Generator(tensor.device).manual_seed(self._seed)
             self._generators[tensor.device] = generator
-        size = max(self._unit, torch.finfo(tensor.dtype).eps) * self._sign
+        size = max(unit, torch.finfo(tensor.dtype).eps) * self._sign
         lots = torch.empty(tensor.shape, dtype=torch.float32, device=tensor.device)
         lots.uniform_(-1.0, 1.0, generator=generator).sign_().mul_(size)
         if self._whole:

@@ -10,7 +10,7 @@ import pytest
 from egg.core.evaluation import Accepted, Rejected
 from egg.core.policy import Precision
 from egg.core.source import Candidate, Task
-from egg.evaluator.judge.reduction import reduced, smallest
+from egg.evaluator.judge.reduction import other_sizes, reduced, smallest
 from egg.evaluator.task.rescale import others, rescale
 from egg.evaluator.task.stated import copied_constants, outside_of
 from egg.evaluator.trial.levels import Probes
@@ -67,6 +67,40 @@ def test_sizes_between_keep_one_of_the_tasks_own():
     )]  # fmt: skip
     assert any(rows and not columns for rows, columns in sizes), "columns are the task's own"
     assert any(columns and not rows for rows, columns in sizes), "rows are the task's own"
+
+
+BUILT = """
+import torch
+import torch.nn as nn
+
+batch = 512
+classes = 80
+bins = 96
+
+
+class Model(nn.Module):
+    def __init__(self, classes, bins):
+        super().__init__()
+        self.classes, self.bins = classes, bins
+
+    def forward(self, feats):
+        return [f[:, : 4 * self.bins].sigmoid().sum(1) + f[:, 4 * self.bins :].amax(1) for f in feats]
+
+
+def get_inputs():
+    return [[torch.randn(batch, 4 * bins + classes, 64), torch.randn(batch, 4 * bins + classes, 32)]]
+
+
+def get_init_inputs():
+    return [classes, bins]
+"""
+
+
+def test_one_of_the_sizes_between_keeps_the_module_as_it_is_built():
+    """A detection head is written for its classes and bins together, a list of maps has no stated domain."""
+    task = Task("head", BUILT)
+    changed = [set(size.changes) for size in other_sizes(task, smallest(task))]
+    assert any("batch" in names and not names & {"classes", "bins"} for names in changed)
 
 
 def test_no_other_size_where_none_was_changed():

@@ -53,6 +53,19 @@ def find_knobs(source: str) -> list[Knob]:
     return knobs
 
 
+def of_the_constructor(source: str) -> frozenset[str]:
+    """Names of the integers that ``get_init_inputs`` hands over."""
+    tree = ast.parse(source)
+    found = {
+        name.id
+        for node in tree.body
+        if isinstance(node, ast.FunctionDef) and node.name == "get_init_inputs"
+        for name in ast.walk(node)
+        if isinstance(name, ast.Name)
+    }
+    return frozenset(knob.name for knob in find_knobs(source) if knob.name.partition("[")[0] in found)
+
+
 def _assigned(target: ast.expr, value: ast.expr) -> Iterator[Knob]:
     if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
         for one, its in zip(target.elts, value.elts, strict=True):

@@ -21,7 +21,7 @@ from torch.utils._pytree import tree_leaves
 from egg.core.errors import MachineError, TaskError
 from egg.core.policy import Precision
 from egg.core.source import Task
-from egg.evaluator.task.knobs import SIZE, find_knobs, rewritten
+from egg.evaluator.task.knobs import SIZE, find_knobs, of_the_constructor, rewritten
 from egg.evaluator.task.meta import (
     PROBE_SECONDS,
     Meter,
@@ -107,9 +107,9 @@ def rescale(
 def others(task: Task, chosen: Rescaled, *, max_flops: float, max_elements: int) -> list[Rescaled]:
     """Other sizes between ``chosen`` and the task's own, the cheapest first.
 
-    Each integer that was changed is put back alone, the others halved for it; then all of them are doubled,
-    and so on: a program that is made for one of the task's sizes, or for multiples of something, runs at one
-    of these.
+    Each integer that was changed is put back alone, the others halved for it, and those that the constructor
+    takes together; then all of them are doubled, and so on: a program that is made for one of the task's
+    sizes, for its module as it is built, or for multiples of something, runs at one of these.
     """
     search = _Search(task, max_flops, max_elements, 1)
     at = tuple(chosen.changes.get(k.name, (0, k.value))[1] for k in search.knobs)
@@ -117,11 +117,20 @@ def others(task: Task, chosen: Rescaled, *, max_flops: float, max_elements: int)
         return []
     changed = [i for i, (now, own) in enumerate(zip(at, search.original, strict=True)) if now != own]
     trials = [search.around(_put(at, {i: search.original[i]}), i, chosen.cost.elements) for i in changed]
-    for factor in (2, 4, 8, 16):
-        trials.append(_put(at, {i: min(at[i] * factor, search.original[i]) for i in changed}))
+    built = of_the_constructor(task.source)
+    held = [i for i in changed if search.knobs[i].name in built]
+    factors, whole = (2, 4, 8, 16), {i: search.original[i] for i in held}
+    if 1 < len(held) < len(changed):
+        larger = (_put(_times(at, search.original, factor), whole) for factor in (1, *factors))
+        trials += [trial for trial in larger if search.excess(trial) == 0.0][:1]
+    trials += [_times(at, search.original, factor) for factor in factors]
     trials.append(search.original)
     found = [t for t in dict.fromkeys(trials) if t != at and search.excess(t) == 0.0]
     return sorted((search.result(t) for t in found), key=lambda r: r.cost.elements + r.cost.flops / 100)
+
+
+def _times(sizes: Sizes, most: Sizes, factor: int) -> Sizes:
+    return tuple(min(size * factor, own) for size, own in zip(sizes, most, strict=True))
 
 
 def _put(sizes: Sizes, changes: dict[int, int]) -> Sizes:

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from egg.evaluator.gates.moved import COUNTER, arrived
+from egg.evaluator.gates.moved import arrived, is_counter
 from egg.evaluator.gates.second import Beside
 from egg.evaluator.reference.answers import same_bytes
 from egg.evaluator.reference.case import Case
@@ -41,7 +41,7 @@ def left_otherwise(other: Beside, before: Before) -> str:
     """
     theirs, ours = other.connection.candidate_state(), state_of(other.reference)
     for name in other.connection.names.values():
-        if name.endswith(COUNTER):
+        if is_counter(name, ours[name]):
             continue
         if same_bytes(ours[name], before.ours[name]):
             if not same_bytes(theirs[name], before.theirs[name]):

@@ -19,7 +19,7 @@ import time
 
 import torch
 
-from egg.evaluator.gates.moved import COUNTER, arrived, usual
+from egg.evaluator.gates.moved import COUNTER, arrived, is_counter, usual
 from egg.evaluator.reference.answers import same_bytes, same_values
 from egg.evaluator.reference.left import own_errors
 from egg.evaluator.trial.refused import Refused
@@ -79,7 +79,7 @@ def untouched(trial: Trial) -> None:
         return
     theirs, ours = trial.connection.candidate_state(), trial.reference.module.state_dict()
     for name in trial.connection.names.values():
-        still = name not in trial.reference.moving and not name.endswith(COUNTER)
+        still = name not in trial.reference.moving and not is_counter(name, ours[name])
         if still and not same_bytes(theirs[name], ours[name]):
             raise _refused(name, "was changed by forward", theirs, ours)
     trial.buffers.lay_weights(ours)  # where new instances find them
@@ -90,7 +90,9 @@ def compare_state(trial: Trial, before: dict[str, torch.Tensor], calls: int) -> 
     theirs, ours = trial.connection.candidate_state(), reference_state(trial)
     late: list[str] = []
     for name in trial.connection.names.values():
-        if name.endswith(COUNTER) and not same_values(theirs[name], ours[name]):
+        if is_counter(name, ours[name]) and not same_values(theirs[name], ours[name]):
+            if not before[name] <= theirs[name] <= ours[name]:
+                raise _refused(name, "counts what Model's forward does not", theirs, ours)
             trial.warnings.append(f"{name} is not counted as Model counts it")
         elif name not in trial.reference.moving:
             if not same_bytes(theirs[name], ours[name]):

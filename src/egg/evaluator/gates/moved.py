@@ -20,6 +20,11 @@ LEAST = 1e-30
 """Smaller numbers may be flushed to zero."""
 
 
+def is_counter(name: str, value: torch.Tensor) -> bool:
+    """Whether a buffer is the count of batches that a norm keeps: one integer."""
+    return name.endswith(COUNTER) and value.numel() == 1 and value.dtype == torch.int64
+
+
 MEAN, VARIANCE = "running_mean", "running_var"
 
 

@@ -25,6 +25,7 @@ from egg.evaluator.trial.refused import Refused
 from egg.evaluator.trial.trial import Notes, Trial
 
 MOST_WEIGHTS, MOST_INPUTS = 4, 3
+"""The largest weights, and as many of the others by lot; the first inputs."""
 SECONDS = 20.0
 """After which nothing more is changed."""
 CLEAR = 16.0
@@ -78,7 +79,10 @@ def run(trial: Trial) -> Notes:
 
 def _questions(trial: Trial, inputs: list[Any]) -> Iterator[tuple[str, Any]]:
     weights = sorted(trial.reference.module.named_parameters(), key=lambda pair: -pair[1].numel())
-    for name, weight in [w for w in weights if w[1].is_floating_point()][:MOST_WEIGHTS]:
+    floating = [pair for pair in weights if pair[1].is_floating_point()]
+    rest = floating[MOST_WEIGHTS:]
+    drawn = secrets.SystemRandom().sample(rest, min(len(rest), MOST_WEIGHTS))
+    for name, weight in floating[:MOST_WEIGHTS] + drawn:
         if name in trial.connection.names.values() and 1 < weight.numel() <= MOST_ELEMENTS:
             yield name, _weight_changed(trial, weight, inputs)
     others = trial.reference.draw()

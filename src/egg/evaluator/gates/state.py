@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -88,9 +89,11 @@ def run(trial: Trial) -> Notes:
 def _warm(trial: Trial) -> float:
     """One call that counts for nothing: weights were loaded, and some pack them at their next call.
 
-    Returns the seconds that it took.
+    The reference makes it as well where it leaves something behind. Returns the seconds that it took.
     """
     question = trial.reference.question("before A")
+    if trial.reference.moving:
+        question = trial.reference.answer(question.label, question.inputs)
     trial.buffers.place(question)
     started = time.perf_counter()
     trial.ask(question)
@@ -125,7 +128,8 @@ def _probe(trial: Trial, question: Case, work: Mapping[str, int]) -> int:
     changes: Changes = []
     try:
         for what, where in (("the end of the inputs", _tail), *ONE_ELEMENT):
-            made = _changed(trial, question, where)
+            with _unmoved(trial):
+                made = _changed(trial, question, where)
             if made:
                 changes += made
                 probed += 1
@@ -141,6 +145,18 @@ def _probe(trial: Trial, question: Case, work: Mapping[str, int]) -> int:
             "do the same work on every call: of timed calls all inputs change",
         )
     return probed
+
+
+@contextmanager
+def _unmoved(trial: Trial) -> Iterator[None]:
+    """The reference is asked without the candidate: what it leaves in its module is taken back."""
+    module = trial.reference.module
+    held = {name: value.detach().clone() for name, value in module.state_dict().items()}
+    try:
+        yield
+    finally:
+        if trial.reference.moving:
+            module.load_state_dict(held)
 
 
 def _changed(trial: Trial, question: Case, where: Callable[[int], slice]) -> Changes:

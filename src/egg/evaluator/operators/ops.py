@@ -33,15 +33,16 @@ MAKING = """
     scalar_tensor lift_fresh lift_fresh_copy eye linspace
 """
 MOVING = """
-    copy_ _to_copy clone contiguous item _local_scalar_dense record_stream pin_memory is_pinned
+    copy_ _to_copy to type_as clone contiguous item _local_scalar_dense record_stream pin_memory is_pinned
 """
 REARRANGING = """
-    cat stack repeat repeat_interleave constant_pad_nd pad flip roll
+    cat stack hstack vstack dstack repeat repeat_interleave constant_pad_nd pad flip roll
 """
 LOOKING = """
     detach detach_ alias view _unsafe_view _reshape_alias reshape as_strided slice select expand permute t
     transpose transpose_ unsqueeze squeeze unsqueeze_ squeeze_ unbind split split_with_sizes unsafe_split
-    chunk unsafe_chunk narrow diagonal unfold movedim view_as_real view_as_complex resize_ set_ is_same_size
+    chunk unsafe_chunk tensor_split narrow diagonal unfold movedim swapaxes swapdims flatten unflatten ravel
+    expand_as view_as numpy_T mT mH matrix_H adjoint view_as_real view_as_complex resize_ set_ is_same_size
     _resize_output_ sym_size sym_stride sym_numel
 """
 NEUTRAL = ALLOCATIONS.union(*(names.split() for names in (MAKING, MOVING, REARRANGING, LOOKING)))
@@ -49,12 +50,16 @@ SILENT = ALLOCATIONS | frozenset(LOOKING.split()) | frozenset(["_local_scalar_de
 """Operations that launch nothing on a GPU."""
 MOVES = frozenset(REARRANGING.split())
 """Operations that move data to other places: the work of a task that moves, and plumbing elsewhere."""
-COPIES = frozenset(["copy_", "_to_copy", "clone"])
-"""Copies, which may put elements into another order or dtype: where a task does no more, that is its work."""
+COPIES = frozenset(["copy_", "_to_copy", "to", "type_as", "clone"])
+"""Copies, which may put elements into another order or dtype: where a task does no more, that is its work.
+Under inference mode ``to`` is not taken apart."""
 CAST = "cast"
 """A copy that changes the dtype alone: of a gather it casts the indices."""
 TRUNCATION = "cast_to_integers"
-"""A copy of floats as integers or truth values: that computes, it rounds toward zero or compares with it."""
+"""A copy of floats as integers or truth values, or of integers as truth values or as such of up to 16 bits:
+that computes, it rounds toward zero, compares with it, or leaves high bits out."""
+NARROW_INTEGER = 2
+"""Bytes of integers that a copy of wider ones cuts off. Indices of 32 bits are free."""
 OVERWRITING = frozenset(["copy_", "fill_", "zero_"])
 """Operations that write their first operand and do not read it."""
 RESOLVING = {"resolve_conj": torch.is_conj, "resolve_neg": torch.is_neg}
@@ -248,8 +253,10 @@ class Recorder(LightMode):
 
 
 def _truncates(source: torch.Tensor, result: torch.Tensor) -> bool:
+    if result.is_floating_point() or result.is_complex():
+        return False
     fractions = source.is_floating_point() or source.is_complex()
-    return fractions and not (result.is_floating_point() or result.is_complex())
+    return fractions or (result.itemsize < source.itemsize and result.itemsize <= NARROW_INTEGER)
 
 
 def _computes_from_tensors(name: str, func: Any, args: Any, kwargs: Mapping[str, Any]) -> bool:

@@ -199,10 +199,10 @@ class Rounded(TorchDispatchMode):
 
     That is how any implementation is off that rounds what it computes on the way: an argument of an
     exponential, the scores of an attention. What merely looks at memory, or writes into it, is left alone.
-    ``unit`` is the program's finest rounding, ``own`` what :class:`Roundings` noted of its operations: 16-bit
-    layers of a program with fp32 tables round as 16 bits do. A number of a narrower type moves by the next
-    one of that type, since a smaller step would be rounded away. ``whole``: numbers that are whole stay, as
-    rounding leaves them.
+    ``own`` is what :class:`Roundings` noted of the program's operations: 16-bit layers behind fp32 tables
+    round as 16 bits do, fp32 angles of a 16-bit program as fp32 does. ``unit`` is the rounding of those that
+    are not found there. A number of a narrower type moves by the next one of that type, since a smaller step
+    would be rounded away. ``whole``: numbers that are whole stay, as rounding leaves them.
     """
 
     def __init__(
@@ -224,7 +224,7 @@ class Rounded(TorchDispatchMode):
         result = func(*args, **(kwargs or {}))
         if not _computes(func):
             return result
-        unit = max(self._unit, self._own_unit(base_name(func)))
+        unit = self._own_unit(base_name(func)) or self._unit
         return tree_map_only(torch.Tensor, lambda tensor: self._moved(tensor, unit), result)
 
     def _own_unit(self, name: str) -> float:
@@ -252,7 +252,8 @@ class Rounded(TorchDispatchMode):
 
 def unit_of(inputs: list[Any], module: nn.Module) -> float:
     """One rounding of the program's own arithmetic, the finest where there are several."""
-    kinds = {t.dtype for t in (*_tensors(inputs), *module.parameters()) if t.is_floating_point()}
+    held = (*_tensors(inputs), *module.parameters(), *module.buffers())
+    kinds = {t.dtype for t in held if t.is_floating_point()}
     return min((torch.finfo(kind).eps / 2 for kind in kinds), default=torch.finfo(torch.float32).eps / 2)
 
 

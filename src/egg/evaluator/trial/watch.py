@@ -55,6 +55,7 @@ CASTING = frozenset(
     floor ceil round frac remainder fmod floor_divide isnan isfinite isinf real imag conj conj_physical
     _conj_physical view_as_real_copy pixel_shuffle pixel_unshuffle channel_shuffle native_channel_shuffle
     signbit im2col unfold_copy diag_embed upsample_nearest1d upsample_nearest2d upsample_nearest3d
+    _upsample_nearest_exact1d _upsample_nearest_exact2d _upsample_nearest_exact3d
     reflection_pad1d reflection_pad2d reflection_pad3d replication_pad1d replication_pad2d replication_pad3d
     """)
 )
@@ -71,10 +72,11 @@ GATHERING = frozenset(
 TRUNCATING = frozenset(
     str.split("""
     trunc fix floor ceil round frac remainder fmod floor_divide ne eq gt ge lt le isnan isfinite isinf sign
-    sgn signbit heaviside logical_not logical_and logical_or logical_xor
+    sgn signbit heaviside logical_not logical_and logical_or logical_xor bitwise_and bitwise_right_shift
+    __and__ __rshift__
     """)
 )
-"""Operations for which a cast of floats to integers or truth values can stand, with few others."""
+"""Operations for which a cast to integers of fewer values can stand, with few others."""
 CASTS = frozenset((CAST, TRUNCATION))
 
 

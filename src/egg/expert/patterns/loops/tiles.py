@@ -55,9 +55,9 @@ four."""
 FEW = 8
 """Elements that a thread can have of each of its rows; twice as many of 16-bit ones."""
 ONE_WARP = 2048
-"""Elements of rows across memory that one warp has: statistics of 17 to 32 are joined between its lanes. Eight
-warps join them through shared memory: a softmax, an argmax and products of 19 channels took 454 us on an
-H200 for 320 MB."""
+"""Elements of rows across memory that one warp has: several statistics of 17 to 32 are joined between its
+lanes. Eight warps join them through shared memory: a softmax, an argmax and products of 19 channels took
+454 us on an H200 for 320 MB."""
 RESAMPLED = 1024
 """Elements of a resized image that a program makes, four for each thread."""
 GATHERED = 4
@@ -160,7 +160,7 @@ def _in_mode(work: Work, target: Target, mode: str) -> Plan:
         return bags
     if mode == "resident":
         block_r = power_of_two(length)
-        if inner and 2 * FEW < block_r <= ONE_WARP // 64:
+        if inner and 2 * FEW < block_r <= ONE_WARP // 64 and len(work.statistics) > 1:
             return Plan("resident", min(power_of_two(kept), 64), block_r, 1)
         if inner:
             block_x = min(power_of_two(kept), max(32, _below(4096 // block_r)) if block_r <= 512 else 16, 128)

@@ -29,7 +29,7 @@ INTERPRETER_BUDGETS = ((3e7, 40_000), (1e8, 400_000), (3e8, 3_000_000), (1e9, 12
 """FLOPs and elements the interpreter is given, smallest first: a task that cannot be so small gets more."""
 OTHER_SIZES = (1e9, 3_000_000)
 """FLOPs and elements of the sizes that are tried where a file does not run at the smallest."""
-MOST_OTHER_SIZES = 5
+MOST_OTHER_SIZES = 4
 
 
 @dataclass(frozen=True)

@@ -104,6 +104,10 @@ def rescale(
     return search.result(best)
 
 
+BEFORE = 3
+"""Sizes that are tried before the one at which the module is as it is built, which may be a large one."""
+
+
 def others(task: Task, chosen: Rescaled, *, max_flops: float, max_elements: int) -> list[Rescaled]:
     """Other sizes between ``chosen`` and the task's own, the cheapest first.
 
@@ -119,14 +123,15 @@ def others(task: Task, chosen: Rescaled, *, max_flops: float, max_elements: int)
     trials = [search.around(_put(at, {i: search.original[i]}), i, chosen.cost.elements) for i in changed]
     built = of_the_constructor(task.source)
     held = [i for i in changed if search.knobs[i].name in built]
-    factors, whole = (2, 4, 8, 16), {i: search.original[i] for i in held}
+    factors, whole, as_built = (2, 4, 8, 16), {i: search.original[i] for i in held}, list[Sizes]()
     if 1 < len(held) < len(changed):
         larger = (_put(_times(at, search.original, factor), whole) for factor in (1, *factors))
-        trials += [trial for trial in larger if search.excess(trial) == 0.0][:1]
+        as_built = [trial for trial in larger if search.excess(trial) == 0.0][:1]
     trials += [_times(at, search.original, factor) for factor in factors]
     trials.append(search.original)
     found = [t for t in dict.fromkeys(trials) if t != at and search.excess(t) == 0.0]
-    return sorted((search.result(t) for t in found), key=lambda r: r.cost.elements + r.cost.flops / 100)
+    results = sorted((search.result(t) for t in found), key=lambda r: r.cost.elements + r.cost.flops / 100)
+    return [*results[:BEFORE], *(search.result(t) for t in as_built if t != at), *results[BEFORE:]]
 
 
 def _times(sizes: Sizes, most: Sizes, factor: int) -> Sizes:

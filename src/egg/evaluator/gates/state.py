@@ -150,13 +150,14 @@ def _probe(trial: Trial, question: Case, work: Mapping[str, int]) -> int:
 @contextmanager
 def _unmoved(trial: Trial) -> Iterator[None]:
     """The reference is asked without the candidate: what it leaves in its module is taken back."""
-    module = trial.reference.module
-    held = {name: value.detach().clone() for name, value in module.state_dict().items()}
+    if not trial.reference.moving:
+        yield
+        return
+    held = left.reference_state(trial)
     try:
         yield
     finally:
-        if trial.reference.moving:
-            module.load_state_dict(held)
+        trial.reference.module.load_state_dict(held)
 
 
 def _changed(trial: Trial, question: Case, where: Callable[[int], slice]) -> Changes:

@@ -30,6 +30,7 @@ from egg.evaluator.offline.faketensors import CountOutsideOps, Inside, PretendCu
 from egg.evaluator.offline.launch import Capture, CaptureUnsupported, CompileFailed, Launch, RawOutput
 from egg.evaluator.offline.seams import replaced
 from egg.evaluator.offline.target import GpuTarget, resolve_target
+from egg.evaluator.task.dimensions import leaves
 from egg.evaluator.task.program import map_tensors, outputs_of
 
 
@@ -155,9 +156,9 @@ def _called(model: nn.Module, arguments: list[Any]) -> Any:
 
 def _gone_back(model: nn.Module, arguments: list[Any]) -> Any:
     """Forward and backward; returns what forward did."""
-    leaves = map_tensors(arguments, lambda t: t.detach().requires_grad_() if t.is_floating_point() else t)
+    given = map_tensors(arguments, lambda t: t.detach().requires_grad_() if t.is_floating_point() else t)
     with torch.enable_grad():
-        outputs = model(*leaves)
+        outputs = model(*given)
         tensors = [t for _, t in outputs_of(outputs) if isinstance(t, torch.Tensor) and t.requires_grad]
         torch.autograd.backward(tensors, [torch.ones_like(t) for t in tensors])
     return outputs
@@ -165,7 +166,7 @@ def _gone_back(model: nn.Module, arguments: list[Any]) -> Any:
 
 def _raw_outputs(recorder: Recorder, outputs: Any, arguments: list[Any]) -> Iterator[RawOutput]:
     """Outputs in memory that nobody has written before the call; an input that is handed back is none."""
-    given = [_storage(leaf) for _, leaf in outputs_of(arguments) if isinstance(leaf, torch.Tensor)]
+    given = [_storage(leaf) for _, leaf in leaves(arguments)]
     for path, leaf in outputs_of(outputs) if outputs is not None else ():
         if not isinstance(leaf, torch.Tensor) or not leaf.numel() or _storage(leaf) in given:
             continue

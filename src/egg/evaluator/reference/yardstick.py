@@ -252,8 +252,7 @@ class Rounded(TorchDispatchMode):
 
 def unit_of(inputs: list[Any], module: nn.Module) -> float:
     """One rounding of the program's own arithmetic, the finest where there are several."""
-    held = (*_tensors(inputs), *module.parameters(), *module.buffers())
-    kinds = {t.dtype for t in held if t.is_floating_point()}
+    kinds = {t.dtype for t in (*_tensors(inputs), *module.parameters()) if t.is_floating_point()}
     return min((torch.finfo(kind).eps / 2 for kind in kinds), default=torch.finfo(torch.float32).eps / 2)
 
 

@@ -15,6 +15,7 @@ from torch import nn
 from egg.evaluator.offline import GpuTarget, capture
 from egg.evaluator.offline.compile import compiled_rows
 from egg.evaluator.operators.ops import Recorder
+from egg.evaluator.task.dimensions import leaves
 from egg.evaluator.task.program import map_tensors, outputs_of
 from egg.evaluator.transport.arena import poison
 from egg.evaluator.worker.faults import Reported
@@ -60,7 +61,7 @@ def run(module: Any, launches: Launches, *, pretended: bool) -> dict[str, int]:
         with Recorder(fill_empties=poison):
             found = own(*second)
     _compare("output", outputs_of(expected), outputs_of(found))
-    _compare("input afterwards", outputs_of(first), outputs_of(second))
+    _compare("input afterwards", _tensors(first), _tensors(second))
     counts = launches.counts()
     if not counts:
         raise PatternFault("pattern.no_kernel", "ModelNew launches no Triton kernel")
@@ -99,6 +100,10 @@ def _share_weights(reference: nn.Module, own: nn.Module) -> None:
         own.load_state_dict(state, strict=state.keys() == own.state_dict().keys())
     except RuntimeError as error:
         raise PatternFault("pattern.weights", f"ModelNew does not take Model's weights: {error}") from None
+
+
+def _tensors(inputs: list[Any]) -> list[tuple[str, Any]]:
+    return [(".".join(map(str, path)), tensor) for path, tensor in leaves(inputs)]
 
 
 def _compare(what: str, expected: list[tuple[str, Any]], found: list[tuple[str, Any]]) -> None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 
 from egg.expert.algebra.across import batch_dimensions, begins_odd, is_aligned, rows_of_one_matrix
 from egg.expert.emit.names import underscored
-from egg.expert.graph import HALF, HELD, Graph, Node, Origin, Value, contiguous_stride
+from egg.expert.graph import HALF, HELD, Graph, Node, Value, contiguous_stride
 from egg.expert.sizes import ONE, Size, Symbol, product
 
 BLOCK = 64
@@ -100,8 +100,7 @@ class _Draft:
         if _is_rows(operand):
             return node
         rows = underscored(f"{operand.name}_rows", self.values)
-        stride = contiguous_stride(operand.shape)
-        self.values[rows] = replace(operand, name=rows, stride=stride, origin=Origin.NODE)
+        self.values[rows] = Value(rows, operand.shape, operand.dtype, contiguous_stride(operand.shape))
         self.nodes.append(Node("pointwise", (operand.name,), (rows,), {"fn": "cast", "scalars": ()}, "rows"))
         return node.with_inputs(rows, *node.inputs[1:])
 

@@ -35,7 +35,7 @@ from egg.expert.graph import Graph
 from egg.expert.parts import Group, Part
 from egg.expert.pattern import FREE
 from egg.expert.patterns import PATTERNS
-from egg.expert.writing.replay_results import copied_results
+from egg.expert.writing.replay_results import computed, copied_results
 from egg.hardware.gpus import Gpu
 
 
@@ -55,7 +55,7 @@ def replaying(structure: Structure, gpu: Gpu) -> Cost:
     pairs = list(zip(structure.groups, structure.parts, strict=True))
     copied = [graph.value(name) for name in copied_results(graph, pairs)]
     device = 2 * bytes_of(copied) / Machine.of(gpu).memory + len(copied) * LAUNCH
-    return Cost(device, HOST_REPLAY + len(graph.results) * HOST_ALLOCATION)
+    return Cost(device, HOST_REPLAY + len(computed(graph)) * HOST_ALLOCATION)
 
 
 def costs(structure: Structure, gpu: Gpu, grades: Grades) -> tuple[Cost, ...]:

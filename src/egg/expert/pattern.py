@@ -166,6 +166,8 @@ class Pattern(ABC):
     """Whether groups that differ in numbers alone may share a kernel with named sizes."""
     spreads_operands: bool = False
     """Whether its epilogue computes large operands from far smaller ones instead of loading them."""
+    takes_rows: bool = False
+    """Whether its epilogue gathers rows of a table that is far smaller."""
     leaves_passes: bool = False
     """Whether an anchor that it does not write is left to a pass over memory, and not to PyTorch."""
     takes_operands: bool = False

@@ -8,6 +8,7 @@ from egg.expert.algebra import (
     choices,
     contractions,
     convolutions,
+    gathered_products,
     grouped_heads,
     literals,
     pointwise,
@@ -34,7 +35,7 @@ RULES: tuple[Rule, ...] = (
     *pools.RULES,
 )
 
-LATE: tuple[Rule, ...] = contractions.RULES
+LATE: tuple[Rule, ...] = (*contractions.RULES, *gathered_products.RULES)
 """Those that look through views, once these are as few as they can be."""
 
 __all__ = ["LATE", "RULES", "Rewrite", "Rule"]

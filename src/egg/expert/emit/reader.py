@@ -76,6 +76,9 @@ class Reader:
     scalars: frozenset[str] = frozenset()
     """Indices that are one number for a whole program: the matrix of a batch that it works on."""
     language: Language = TRITON
+    takes_rows: bool = False
+    """Whether rows may be gathered where they are read. Nobody else reads these then; a loop that reads an
+    operand for every tile would gather it as often."""
     _known: dict[tuple[str, Index, tuple[str, ...]], str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -282,6 +285,23 @@ class Reader:
         zero = self.language.literal(_as_in(self.graph.value(str(node.inputs[0])), 0))
         return self.body.let("triangle", self.language.where(inside, text, zero))
 
+    def _rows(self, node: Node, index: Index, guards: tuple[str, ...]) -> str:
+        """Rows of a table, at places that are loaded: one for all elements of a row."""
+        table, chosen = (self.graph.value(str(name)) for name in node.inputs)
+        dim = node["dim"] if node["how"] == "index_select" else 0
+        at, rest = index[dim : dim + chosen.rank], index[dim + chosen.rank :]
+        if not self.takes_rows or node["how"] not in ("index_select", "embedding") or not rest:
+            raise Unfit("a gather inside another kernel")
+        position = self.read(chosen.name, at, guards)
+        if position not in self.masks:
+            position = self.body.let("position", position)
+            symbols = sorted(frozenset[str]().union(*(part.symbols() for part in at)))
+            masked = [self.masks[symbol] for symbol in symbols if symbol in self.masks]
+            if masked:
+                self.masks = {**self.masks, position: " & ".join(dict.fromkeys(masked))}
+        place = loop_index(position, table.shape[dim])
+        return self.read(table.name, (*index[:dim], place, *rest), guards)
+
 
 def _as_in(value: Value, number: float) -> float | int:
     """A number beside elements of a value: whole beside whole ones, which may be places in memory; a truth
@@ -298,6 +318,7 @@ _RULES = {
     "cat": Reader._cat,
     "pad": Reader._pad,
     "constant": Reader._constant,
+    "gather": Reader._rows,
     "triangle": Reader._triangle,
 }
 

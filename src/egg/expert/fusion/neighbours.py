@@ -17,6 +17,8 @@ from egg.expert.pattern import FREE
 SPREADING = frozenset({"pointwise", "where", "triangle"})
 SPREAD = 8
 """How many times more elements such nodes make than they read, for a product to compute them by the way."""
+TABLE = 2
+"""How many times more elements are gathered than the table has, at least, for a product to gather them."""
 LARGEST_STEP = 12
 """Nodes that are looked at for where a diamond closes."""
 MOST_PIECES = 16
@@ -77,6 +79,21 @@ def waits_for_gather(groups: Groups, reader: Node, group: list[Node]) -> bool:
             taken.append(node)
             waiting += node.inputs
     return False
+
+
+def gathered_producers(groups: Groups, reader: Node, group: list[Node]) -> list[Node]:
+    """Gathers that make an operand of a reader, and nothing else, of tables that are far smaller: tables
+    stay in the L2 cache, and what is gathered of them need not be stored."""
+    found: list[Node] = []
+    for name in reader.inputs:
+        node = groups.graph.producer(name) if name is not None else None
+        if node is None or node.op != "gather" or node in group or id(node) in groups.home:
+            continue
+        table, rows = groups.graph.value(str(node.inputs[0])), groups.graph.result(node)
+        small = TABLE * table.elements.value <= rows.elements.value
+        if small and groups.only_read_by(node, [*group, *found]):
+            found.append(node)
+    return found
 
 
 def spread_producers(groups: Groups, reader: Node, group: list[Node]) -> list[Node]:

@@ -21,6 +21,7 @@ from egg.expert.fusion.groups import Groups
 from egg.expert.fusion.long_selections import cut_selections
 from egg.expert.fusion.neighbours import (
     LARGEST_STEP,
+    gathered_producers,
     next_step,
     producing_groups,
     seen_in_memory,
@@ -207,6 +208,10 @@ class _Partition:
             side = [node for reader in step for node in side_producers(self._groups, reader, [*held, *step])]
             if pattern.spreads_operands:
                 side += [n for reader in step for n in spread_producers(self._groups, reader, [*held, *step])]
+            if pattern.takes_rows:
+                side += [
+                    n for reader in step for n in gathered_producers(self._groups, reader, [*held, *step])
+                ]
             side = list({id(node): node for node in side}.values())
             grown = [*held, *side, *step]
             if self._groups.units.circular(grown):

@@ -86,6 +86,7 @@ class Product(Pattern):
     computes_operands = True
     shares_sizes = True
     spreads_operands = True
+    takes_rows = True
     finer = (
         Finer("tf32x3", "products in three TF32 parts, without packing"),
         Finer("ieee", "products on ordinary units"),

@@ -179,7 +179,7 @@ class _Writer:
         main.begin()
         main.loop()
         frame, masks = main.frame()
-        reader = Reader(self.graph, self.group.nodes, kernel.body, masks)
+        reader = Reader(self.graph, self.group.nodes, kernel.body, masks, takes_rows=True)
         blocks = (constants["BLOCK_M"], constants["BLOCK_N"])
         columns = self._places if groups is not None else problem.columns.code()
         grid = f"triton.cdiv({problem.rows}, {blocks[0]}) * triton.cdiv({columns}, {blocks[1]})"
@@ -365,7 +365,7 @@ class _Writer:
         body.place()
         body.loop()
         frame, masks = body.frame()
-        reader = Reader(self.graph, self.group.nodes, kernel.body, masks)
+        reader = Reader(self.graph, self.group.nodes, kernel.body, masks, takes_rows=True)
         grid = f"triton.cdiv({body.long}, {rows})"
         grid = grid if problem.batch == ONE else f"{problem.batch} * {grid}"
         second: Second | None = None

@@ -97,7 +97,7 @@ def joined(
     body.line(f"    total += tl.load(parts_ptr + {text}{f', mask={mask}, other=0.0' if mask else ''})")
     body.line(f"    parts_ptr += {rows * columns}")
     kernel.operands["parts_ptr"] = parts_name(problem)
-    reader = Reader(problem.graph, problem.group.nodes, body, masks)
+    reader = Reader(problem.graph, problem.group.nodes, body, masks, takes_rows=True)
     anchor = (*unflat(at_row, problem.result.shape[:-1]), at_column)
     frame = Frame(at_row, at_column, anchor, 1, ("ROWS" if rows != ONE else "1", "COLUMNS"))
     tail = Tail(problem, kernel, reader, frame, "total")
@@ -141,7 +141,7 @@ def finished(problem: Problem, reduced: str, tiles: str, count: int, writes: tup
     inside = f"{masks[row]} & ({tile} < TILES)"
     at_row, at_column = loop_index(row, rows), loop_index(column, problem.columns)
     anchor = (*unflat(at_row, problem.result.shape[:-1]), at_column)
-    reader = Reader(problem.graph, problem.group.nodes, body, masks)
+    reader = Reader(problem.graph, problem.group.nodes, body, masks, takes_rows=True)
     tail = Tail(problem, kernel, reader, Frame(at_row, at_column, anchor), "total")
     operation = next(s for s in tail.followed.operations if s.node.output == reduced)
     fn = operation.node["fn"]

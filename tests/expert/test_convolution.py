@@ -68,6 +68,8 @@ STENCILS = (
     Case("stencil_multiplied", 2, 3, 6, (7, 9), (3, 3), 1, 1, groups=3),
     Case("stencil_turned", 2, 4, 4, (7, 9), (3, 3), 1, 1, groups=4, transposed=True),
     Case("stencil_prologue", 2, 3, 3, (7, 9), (3, 3), 1, 1, groups=3, prologue=True),
+    Case("stencil_single", 2, 1, 1, (9, 8), (3, 3), 1, 1, tail=("relu",)),
+    Case("stencil_single_wide", 1, 1, 1, (12, 19), (5, 7), 2, 2, bias=False),
 )
 
 

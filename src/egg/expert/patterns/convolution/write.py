@@ -14,7 +14,7 @@ Six ways to write one, each with a file of its own:
   (:mod:`.triton.window`).
 - ``shallow``: few input channels and many positions: packed operands, with weights that are loaded once for
   some tiles (:mod:`.triton.shallow`).
-- ``depthwise``: one input channel per output channel (:mod:`.triton.depthwise`).
+- ``depthwise``: one input channel per output channel, of which there may be one (:mod:`.triton.depthwise`).
 
 Settings: ``mode`` is one of these, ``grade`` how exactly fp32 operands are multiplied
 (:mod:`~egg.expert.patterns.convolution.grade`); further the constants by name.
@@ -86,7 +86,8 @@ def _grade(form: Form, target: Target) -> Grade:
 
 
 def _mode(form: Form, grade: Grade, target: Target) -> str:
-    stencil = form.inputs == ONE and form.groups != ONE and form.outputs.value <= FEW_OUTPUTS
+    alone = form.groups == ONE and form.outputs != ONE
+    stencil = form.inputs == ONE and not alone and form.outputs.value <= FEW_OUTPUTS
     if stencil and not form.phased and form.plane != ONE:
         return "depthwise"
     if windowed(form) and grade.name != "ieee":

@@ -83,8 +83,14 @@ def waits_for_gather(groups: Groups, reader: Node, group: list[Node]) -> bool:
 
 def gathered_producers(groups: Groups, reader: Node, group: list[Node]) -> list[Node]:
     """Gathers that make an operand of a reader, and nothing else, of tables that are far smaller: tables
-    stay in the L2 cache, and what is gathered of them need not be stored."""
+    stay in the L2 cache, and what is gathered of them need not be stored.
+
+    None where only scatters read the result: their pass gathers, too, and computes what the reader does.
+    """
     found: list[Node] = []
+    readers = groups.graph.consumers.get(reader.outputs[0], ())
+    if readers and all(one.op == "scatter" for one in readers):
+        return found
     for name in reader.inputs:
         node = groups.graph.producer(name) if name is not None else None
         if node is None or node.op != "gather" or node in group or id(node) in groups.home:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from egg.core.errors import EggError
 from egg.core.source import Task
@@ -18,7 +19,7 @@ from egg.expert.algebra.padded_rows import padded_rows
 from egg.expert.algebra.simplify import simplify
 from egg.expert.fusion.choices import Choices, Structure
 from egg.expert.fusion.structure import structured
-from egg.expert.graph import Graph, Node
+from egg.expert.graph import Graph, Node, once
 from egg.expert.moves import Recipe
 from egg.expert.parts import Constant, Part, Target, Unfit
 from egg.expert.patterns import PATTERNS
@@ -73,7 +74,7 @@ def kernel_file(task: Task, graph: Graph, recipe: Recipe, gpu: Gpu) -> Written:
     """The file that ``recipe`` makes of the program."""
     choices = Choices(recipe.without, recipe.alone, recipe.settings, recipe.grades, recipe.left, recipe.apart)
     laid = in_library_layouts(graph, recipe)
-    structure = structured(laid, Target(gpu), choices=choices)
+    structure = structured(laid, Target(gpu), choices=choices, answers=_answers(graph))
     if not structure.kernels:
         raise NothingToWrite(f"no pattern covers {', '.join(structure.left_to_pytorch)}")
     written = zip(structure.groups, structure.parts, strict=True)
@@ -86,6 +87,12 @@ def kernel_file(task: Task, graph: Graph, recipe: Recipe, gpu: Gpu) -> Written:
     known = replace(graph, values=values, symbols=symbols, nodes=nodes, results=laid.results)
     source = write_file(task, known, parts, title, replay)
     return Written(source, structure, replays=replay.replays and REPLAY in source)
+
+
+@once
+def _answers(graph: Graph) -> dict[Any, int | None]:
+    """What patterns said of groups of a program, whichever recipe asked."""
+    return {}
 
 
 def in_library_layouts(graph: Graph, recipe: Recipe) -> Graph:

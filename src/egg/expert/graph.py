@@ -86,15 +86,17 @@ symbol may stand for a fraction: ``mul_scalar`` with the rule ``head_dim ** -0.5
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from functools import cached_property
-from typing import Any
+from functools import cached_property, wraps
+from typing import Any, TypeVar
 
 from egg.core.domain import Argument, Mode, Output, ValueInput
 from egg.expert.containers import Container, Path
 from egg.expert.sizes import Size, product
+
+T = TypeVar("T")
 
 LITERAL = "literal"
 """The target of a library node for ``torch.tensor([...])`` of many numbers; its argument is their text."""
@@ -332,3 +334,17 @@ class Graph:
         used = {name for node in nodes for name in (*node.inputs, *node.outputs) if name is not None}
         used |= set(self.results) | {name for name in self.arguments if name is not None}
         return replace(self, nodes=nodes, values={name: pool[name] for name in pool if name in used})
+
+
+def once(function: Callable[[Graph], T]) -> Callable[[Graph], T]:
+    """What follows from a graph alone is found once, and kept with it as its cached properties are."""
+    key = f"{function.__module__}.{function.__qualname__}"
+
+    @wraps(function)
+    def found(graph: Graph) -> T:
+        kept = vars(graph)
+        if key not in kept:
+            kept[key] = function(graph)
+        return kept[key]
+
+    return found

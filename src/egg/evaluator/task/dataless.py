@@ -26,6 +26,7 @@ from egg.evaluator.task.lines import limited_lines
 from egg.evaluator.task.meta import META, Recurrence, on_meta
 from egg.evaluator.task.program import Program
 from egg.evaluator.task.shapes import quick_result
+from egg.evaluator.tensors.forms import KnownForms
 
 LONGEST_LITERAL = 256
 """Numbers of a ``torch.tensor([...])`` that are filled tensors one by one; more are one operator of ours."""
@@ -66,7 +67,7 @@ def forward_without_data(
     calls: list[str] = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        with META, WithoutData(calls if recorded else None, quick=True), limited_lines():
+        with META, KnownForms(), WithoutData(calls if recorded else None, quick=True), limited_lines():
             return program.run(module, inputs), calls
 
 

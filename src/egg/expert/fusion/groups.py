@@ -36,7 +36,8 @@ class Groups:
         self.pattern: dict[int, Pattern] = {}
         """By the identity of a group's list."""
         self.answers: dict[Any, int | None] = {} if answers is None else answers
-        """How many launches a pattern makes of groups like one; ``None`` where it does not write them."""
+        """How many launches a pattern makes of groups like one under such choices; ``None`` where it does not
+        write them."""
 
     def of(self, graph: Graph) -> Groups:
         """None yet, of another graph for the same purpose: what patterns answered still holds."""
@@ -81,8 +82,14 @@ class Groups:
         if pattern.name in self.choices.without or (pattern.anchors and self._makes_float8(nodes)):
             return None
         group = self._group(nodes, pattern)
-        settings = self.choices.settings.get(group.name, {})
-        key = pattern.name, tuple(settings.items()), signature(self.graph, group.nodes, exact=False)
+        of_all, settings = (self.choices.settings.get(name, {}) for name in (FILE, group.name))
+        key = (
+            pattern.name,
+            self.target.gpu.name,
+            self.choices.grades.get(pattern.name),
+            *(tuple(chosen.items()) for chosen in (self.target.settings, of_all, settings)),
+            signature(self.graph, group.nodes, exact=False),
+        )
         if key not in self.answers:
             own = local(self.graph, group, own_names(self.graph, group.nodes))
             try:

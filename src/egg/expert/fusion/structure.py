@@ -12,6 +12,7 @@ two lies outside it.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from egg.expert.algebra.places import own_indices
 from egg.expert.fusion.chained_cat import chained
@@ -53,12 +54,19 @@ MOST_TRIES = 3
 
 
 def structured(
-    graph: Graph, target: Target, patterns: Patterns = PATTERNS, choices: Choices | None = None
+    graph: Graph,
+    target: Target,
+    patterns: Patterns = PATTERNS,
+    choices: Choices | None = None,
+    answers: dict[Any, int | None] | None = None,
 ) -> Structure:
-    """Partition ``graph`` and write every group."""
+    """Partition ``graph`` and write every group.
+
+    ``answers``: what these patterns answered about groups of other partitions, to go on with.
+    """
     choices = choices or Choices()
     read = own_views(cut_selections(chained(_live(own_indices(graph)))), patterns)
-    plain = _Partition(Groups(widened(read), target, patterns, choices))
+    plain = _Partition(Groups(widened(read), target, patterns, choices, answers))
     plain.divide()
     plain = plain.with_copies() or plain
     return (plain.with_rooms() or plain).finished()

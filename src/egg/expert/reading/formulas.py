@@ -16,7 +16,7 @@ def formula_of(node: Node, operands: Sequence[Value | None], number: int, dim: i
 
     Whatever the rule proposes is computed at every captured size before it is believed.
     """
-    for text, compute in _proposals(node, operands, dim):
+    for text, compute in _proposals(node, operands, dim, row[0]):
         if _fits(compute, row):
             return text
     return None
@@ -37,7 +37,11 @@ def _at(size: Size, place: int) -> int:
     return size.values[place] if place < len(size.values) else -1
 
 
-def _proposals(node: Node, operands: Sequence[Value | None], dim: int) -> Iterator[tuple[str, Compute]]:
+def _proposals(
+    node: Node, operands: Sequence[Value | None], dim: int, first: int
+) -> Iterator[tuple[str, Compute]]:
+    """The rules that may hold, likely ones first; of families of rules only those that give ``first``, the
+    value at the first captured size."""
     given = [o for o in operands if o is not None]
     if not given:
         return
@@ -52,13 +56,13 @@ def _proposals(node: Node, operands: Sequence[Value | None], dim: int) -> Iterat
     if node.op == "view" and node["how"] == "slice":
         yield from _steps(x.shape[dim], node["starts"][dim], node["steps"][dim])
     if dim < x.rank:
-        yield from _near(x.shape[dim])
+        yield from _near(x.shape[dim], first)
     for value in given:
         for size in value.shape:
-            yield from _near(size)
+            yield from _near(size, first)
     for value in given:
         for size in value.shape:
-            yield from _split(size)
+            yield from _split(size, first)
 
 
 def _window(node: Node, operands: Sequence[Value | None], dim: int) -> Iterator[tuple[str, Compute]]:
@@ -100,20 +104,22 @@ def _steps(size: Size, start: Any, step: Any) -> Iterator[tuple[str, Compute]]:
         yield f"-(-{text} // {step})", lambda at: -(-(_at(size, at) - start) // step)
 
 
-def _near(size: Size) -> Iterator[tuple[str, Compute]]:
+def _near(size: Size, first: int) -> Iterator[tuple[str, Compute]]:
     """A little more or less; the difference is read off the first captured size."""
-    if size.factors:
-        for gap in range(1, 65):
-            yield f"{size.code()} + {gap}", lambda at, g=gap: _at(size, at) + g
-            yield f"{size.code()} - {gap}", lambda at, g=gap: _at(size, at) - g
+    gap = first - size.value
+    if size.factors and 1 <= abs(gap) <= 64:
+        yield _shifted(size.code(), gap), lambda at: _at(size, at) + gap
 
 
-def _split(size: Size) -> Iterator[tuple[str, Compute]]:
+def _split(size: Size, first: int) -> Iterator[tuple[str, Compute]]:
     """Rounded parts: so many windows, patches, or chunks."""
-    if size.factors:
-        for share in range(2, 65):
+    for share in range(2, 65) if size.factors else ():
+        parts, left = divmod(size.value, share)
+        if parts == first:
             yield f"{_factor(size)} // {share}", lambda at, s=share: _at(size, at) // s
+        if parts + 1 == first:
             yield f"{_factor(size)} // {share} + 1", lambda at, s=share: _at(size, at) // s + 1
+        if parts + (left > 0) == first:
             yield f"-(-{_factor(size)} // {share})", lambda at, s=share: -(-_at(size, at) // s)
 
 

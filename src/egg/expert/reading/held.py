@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from egg.expert.algebra.upsampled import PHASES
 from egg.expert.emit.names import words
-from egg.expert.graph import HELD, Graph, Value
+from egg.expert.graph import HELD, Graph, Value, once
 from egg.expert.reading.formulas import formula_of
 
 COMPUTING = frozenset({"conv", "pool", "cat"})
@@ -19,6 +19,7 @@ def input_values(graph: Graph) -> list[Value]:
     return [graph.value(name) for name in graph.arguments if name is not None]
 
 
+@once
 def held_sizes(graph: Graph) -> frozenset[str]:
     """Sizes that the constructor decides: those in a parameter's shape, those read from ``self``, and a size
     of an input from which alone an operator computes one of a parameter's (``n * n + 1`` positions)."""
@@ -43,7 +44,8 @@ def _determining(texts: Mapping[str, str], name: str) -> Iterator[str]:
         yield from (word, *_determining(texts, word))
 
 
-def rules(graph: Graph) -> dict[str, str]:
+@once
+def rules(graph: Graph) -> Mapping[str, str]:
     """How each named size is found, every one behind those it is computed from.
 
     Two inputs may have sizes of which one follows from the other (what is added to a pooled tensor has its

@@ -26,6 +26,7 @@ from egg.evaluator.task.meta import on_meta
 from egg.evaluator.task.precision import HALF_DTYPES
 from egg.evaluator.task.program import Program
 from egg.evaluator.task.signature import given_names
+from egg.evaluator.tensors.forms import result_of
 from egg.evaluator.tensors.modes import LightMode
 from egg.expert.containers import Flat, filled, flattened
 from egg.expert.emit.words import RESERVED
@@ -110,7 +111,7 @@ class QuickNorms(LightMode):
             return _as_batch_norm(*args)
         if func is torch.ops.aten.native_layer_norm.default:
             return _as_layer_norm(*args)
-        result = func(*args, **(kwargs or {}))
+        result = result_of(func, args, kwargs or {})
         if func is torch.ops.aten.convolution.default and is_channels_last(args[0]):
             return torch.empty_like(result, memory_format=CHANNELS_LAST[result.dim()])
         return result

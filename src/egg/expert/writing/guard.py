@@ -314,7 +314,7 @@ class Guard:
 
     def _texts(self) -> dict[str, str]:
         """How each size is found."""
-        texts = rules(self.graph)
+        texts = dict(rules(self.graph))
         for value in self.graph.values.values():
             if value.origin is Origin.PARAMETER:
                 for dim, size in enumerate(value.shape):

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 from egg.core.domain_words import words_of
@@ -224,4 +225,10 @@ def _agreed(texts: Iterable[Mapping[str, str]], what: str) -> dict[str, str]:
 
 
 def _definitions(found: Mapping[str, str]) -> list[list[str]]:
-    return [laid_out(double_quoted(without_dead(text))) for text in found.values()]
+    return [list(_definition(text)) for text in found.values()]
+
+
+@lru_cache(maxsize=256)
+def _definition(text: str) -> tuple[str, ...]:
+    """The lines of one function, kept by its text: files of other recipes have most of them in common."""
+    return tuple(laid_out(double_quoted(without_dead(text))))

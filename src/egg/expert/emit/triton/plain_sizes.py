@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 
 from egg.expert.emit.names import Edit, edited
 
@@ -29,8 +30,14 @@ def with_runtime_sizes(text: str, names: Iterable[str]) -> str:
 def with_caller_sizes(text: str, names: Mapping[str, bool]) -> str:
     """The same for sizes that the caller chooses: one that divides vectors stays known, and one that is not
     leading (``names`` says which are) if it is used for more than comparisons."""
-    for name, leading in names.items():
-        tree = ast.parse(text)
+    return _with_caller_sizes(text, tuple(names.items()))
+
+
+@lru_cache(maxsize=256)
+def _with_caller_sizes(text: str, names: tuple[tuple[str, bool], ...]) -> str:
+    """Kept by text: files of other recipes have most kernels in common."""
+    tree = ast.parse(text)
+    for name, leading in names:
         if _parameter(tree, name) is None:
             continue
         uses = _Uses(tree)
@@ -39,6 +46,7 @@ def with_caller_sizes(text: str, names: Mapping[str, bool]) -> str:
             continue
         if leading or uses.only_compared(name):
             text = _plain(text, name, following)
+            tree = ast.parse(text)
     return text
 
 

@@ -15,6 +15,7 @@ from egg.core.errors import TaskError
 from egg.evaluator.compare.compare import STILL, Moved, lost_at
 from egg.evaluator.reference.answers import response
 from egg.evaluator.reference.case import Case
+from egg.evaluator.reference.composed import Composed, composed
 from egg.evaluator.reference.reference import Reference
 from egg.evaluator.reference.yardstick import (
     Rounded,
@@ -30,6 +31,8 @@ from egg.evaluator.task.program import outputs_of
 LOTS, FEWER = 16, 4
 """Draws of signs for the roundings that conditioning looks at. An element and the maximum of its row may move
 alike in several of them, and a band of magnitudes may have elements of one row alone."""
+SIGNS = 2
+"""The same for functions alone: each is off by as much, whatever its sign."""
 MANY, LARGE = 1 << 20, 1 << 26
 """Elements of all inputs from which on there are fewer draws, or only one."""
 CROSSING, CROSSING_COARSE = 16.0, 2.0
@@ -57,6 +60,34 @@ def moved(reference: Reference, case: Case) -> list[Moved]:
         ]
         found = [a | b for a, b in zip(found, moves, strict=True)]
     return found
+
+
+def by_functions(reference: Reference, case: Case) -> list[Moved]:
+    """How far each output moves, by magnitude, when functions are off as those that kernels compose."""
+    found = [STILL for _ in case.golden]
+    own, unit = _roundings(reference, case), unit_of(case.inputs, reference.module)
+    if not any(composed(name) for name, _ in own):
+        return found
+    for lot in _lots(case, SIGNS):
+        try:
+            up, down = (_composed(reference, case, Composed(unit, s, lot, own=own)) for s in (1.0, -1.0))
+        except TaskError:
+            continue
+        moves = [
+            Moved(0.0, 0.0, functions=response(exact, above, below, 0.0).bands)
+            for (_, exact), (_, above), (_, below) in zip(case.golden, up, down, strict=True)
+        ]
+        found = [a | b for a, b in zip(found, moves, strict=True)]
+    return found
+
+
+def _composed(reference: Reference, case: Case, mode: Composed) -> list[tuple[str, Any]]:
+    def forward() -> Any:
+        module, inputs = converted(reference.module, case.inputs, case.yardstick)
+        with mode:
+            return reference.measured(module, inputs, case.yardstick, case.draws, case.seed)
+
+    return outputs_of(reference.with_room(forward))
 
 
 def crossed(reference: Reference, case: Case, position: int) -> list[Any]:

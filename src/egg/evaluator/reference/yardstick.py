@@ -224,30 +224,35 @@ class Rounded(TorchDispatchMode):
         result = func(*args, **(kwargs or {}))
         if not _computes(func):
             return result
-        unit = self._own_unit(base_name(func)) or self._unit
+        unit = self.unit_of(func)
         return tree_map_only(torch.Tensor, lambda tensor: self._moved(tensor, unit), result)
 
-    def _own_unit(self, name: str) -> float:
-        """What the program rounds this operation's result to: that of the next one of its name."""
+    def unit_of(self, func: Any) -> float:
+        """What the program rounds this operation's result to: as the next one of its name; of the others the
+        usual."""
+        name = base_name(func)
         for at in range(self._at, min(self._at + AHEAD, len(self._own))):
             if self._own[at][0] == name:
                 self._at = at + 1
                 return self._own[at][1]
-        return 0.0
+        return self._unit
 
     def _moved(self, tensor: torch.Tensor, unit: float) -> torch.Tensor:
         if not tensor.is_floating_point() or not tensor.numel():
             return tensor
-        generator = self._generators.get(tensor.device)
-        if generator is None:
-            generator = torch.Generator(tensor.device).manual_seed(self._seed)
-            self._generators[tensor.device] = generator
-        size = max(unit, torch.finfo(tensor.dtype).eps) * self._sign
-        lots = torch.empty(tensor.shape, dtype=torch.float32, device=tensor.device)
-        lots.uniform_(-1.0, 1.0, generator=generator).sign_().mul_(size)
+        lots = self.lots(tensor, max(unit, torch.finfo(tensor.dtype).eps))
         if self._whole:
             lots.masked_fill_(as_reals(tensor) == as_reals(tensor).round(), 0.0)
         return nudged(tensor, lots)
+
+    def lots(self, like: torch.Tensor, size: float) -> torch.Tensor:
+        """``size`` for each element, with a sign that is drawn, and turned where all is mirrored."""
+        generator = self._generators.get(like.device)
+        if generator is None:
+            generator = torch.Generator(like.device).manual_seed(self._seed)
+            self._generators[like.device] = generator
+        lots = torch.empty(like.shape, dtype=torch.float32, device=like.device)
+        return lots.uniform_(-1.0, 1.0, generator=generator).sign_().mul_(size * self._sign)
 
 
 def unit_of(inputs: list[Any], module: nn.Module) -> float:

@@ -180,6 +180,24 @@ def test_rows_without_an_answer_must_have_none():
 # -- where there is no ordinary fp64 run ------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    ("forward", "excused"),
+    [
+        ("return x * torch.full((64,), 0.7)", False),
+        ("return x.float().tanh() * 0.7", False),
+        ("return (x * 0.7).float().tanh() * 0.7", True),
+        ("return (x.float() * 0.7).to(torch.bfloat16).float() * 0.7", True),
+    ],
+)
+def test_inputs_of_16_bits_excuse_none_where_the_program_rounds_to_32(forward: str, excused: bool) -> None:
+    made = reference(forward, "torch.randn(64, 64).to(torch.bfloat16)")
+    case = made.case("a question")
+    [(_, expected)] = case.outputs
+    moved = conditioning.moved(made, case)[0]
+    size = float(expected.double().square().mean().sqrt())
+    assert (moved.rms > 2.0**-12 * size) is excused
+
+
 def test_dropout_is_measured_in_fp64_on_the_same_mask():
     made = reference(
         "return F.dropout(x @ self.w, 0.4, True)",

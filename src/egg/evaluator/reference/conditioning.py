@@ -6,7 +6,6 @@ little off (a table looked up by what it computed) shows nothing there.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -48,10 +47,10 @@ def moved(reference: Reference, case: Case) -> list[Moved]:
     """
     found = [STILL for _ in case.golden]
     limits = [_lost_at(reference, leaf) / 10 for _, leaf in case.outputs]
-    own = _roundings(reference, case)
+    noted = _roundings(reference, case)
     for lot in _lots(case, LOTS):
         try:
-            up, down = (_perturbed(reference, case, sign, lot, own=own) for sign in (1.0, -1.0))
+            up, down = (_perturbed(reference, case, noted, sign, lot) for sign in (1.0, -1.0))
         except TaskError:
             continue
         moves = [
@@ -65,7 +64,7 @@ def moved(reference: Reference, case: Case) -> list[Moved]:
 def by_functions(reference: Reference, case: Case) -> list[Moved]:
     """How far each output moves, by magnitude, when functions are off as those that kernels compose."""
     found = [STILL for _ in case.golden]
-    own, unit = _roundings(reference, case), unit_of(case.inputs, reference.module)
+    own, unit = _roundings(reference, case).found, unit_of(case.inputs, reference.module)
     if not any(composed(name) for name, _ in own):
         return found
     for lot in _lots(case, SIGNS):
@@ -96,12 +95,14 @@ def crossed(reference: Reference, case: Case, position: int) -> list[Any]:
     A float near the boundary of two integers is rounded to either by honest arithmetic. Numbers that are
     whole already are exact, and stay.
     """
-    roundings = CROSSING if unit_of(case.inputs, reference.module) <= 2.0**-24 else CROSSING_COARSE
+    noted = _roundings(reference, case)
+    coarsest = noted.coarsest or unit_of(case.inputs, reference.module)
+    roundings = CROSSING if coarsest <= 2.0**-24 else CROSSING_COARSE
     found = []
     for lot in _lots(case, FEWER):
         for sign in (1.0, -1.0):
             try:
-                outputs = _perturbed(reference, case, sign * roundings, lot, whole=True)
+                outputs = _perturbed(reference, case, noted, sign * roundings, lot, whole=True)
             except TaskError:
                 continue
             if len(outputs) == len(case.golden):
@@ -124,35 +125,30 @@ def _lost_at(reference: Reference, leaf: Any) -> float:
     return lost_at(dtype, reference.precision)
 
 
-def _roundings(reference: Reference, case: Case) -> Sequence[tuple[str, float]]:
-    """To how many digits the program itself rounds what its operations compute; none where it raises."""
+def _roundings(reference: Reference, case: Case) -> Roundings:
+    """To how many digits the program itself rounds what its operations compute; nothing where it raises."""
 
-    def forward() -> Sequence[tuple[str, float]]:
+    def forward() -> Roundings:
         module, inputs = converted(reference.module, case.inputs, Yardstick.ITSELF)
         with Roundings() as noted:
             reference.measured(module, inputs, Yardstick.ITSELF, None, case.seed)
-        return noted.found
+        return noted
 
     try:
         return reference.with_room(forward)
     except TaskError:
-        return ()
+        return Roundings()
 
 
 def _perturbed(
-    reference: Reference,
-    case: Case,
-    sign: float,
-    lot: int,
-    *,
-    own: Sequence[tuple[str, float]] = (),
-    whole: bool = False,
+    reference: Reference, case: Case, noted: Roundings, sign: float, lot: int, *, whole: bool = False
 ) -> list[tuple[str, Any]]:
     def forward() -> Any:
         module, inputs = converted(reference.module, case.inputs, case.yardstick)
-        coarsest = coarsest_rounding(case.inputs, reference.module, case.outputs)
+        coarsest = coarsest_rounding(case.inputs, reference.module, case.outputs, noted.coarsest)
+        unit = min(unit_of(case.inputs, reference.module), noted.coarsest or 1.0)
         inputs = perturb(module, inputs, (reference.module, case.inputs), sign, lot, coarsest)
-        with Rounded(unit_of(case.inputs, reference.module), sign, lot, own=own, whole=whole):
+        with Rounded(unit, sign, lot, own=noted.found, whole=whole):
             return reference.measured(module, inputs, case.yardstick, case.draws, case.seed)
 
     return outputs_of(reference.with_room(forward))

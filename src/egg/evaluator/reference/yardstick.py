@@ -25,7 +25,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from egg.core.errors import TaskError
-from egg.evaluator.operators.ops import NEUTRAL, base_name
+from egg.evaluator.operators.ops import COPIES, NEUTRAL, base_name
 from egg.evaluator.task.program import DOUBLE, in_dtypes, map_tensors, restrided
 from egg.evaluator.tensors.reals import as_reals, nudged
 
@@ -185,13 +185,26 @@ class Roundings(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()
         self.found: list[tuple[str, float]] = []
+        self.coarsest = 0.0
+        """Of all of them, and of its casts to narrower types. That an input has 16 bits rounds nothing."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
-        floats = [t for t in tree_leaves(result) if isinstance(t, torch.Tensor) and t.is_floating_point()]
-        if floats and _computes(func):
-            self.found.append((base_name(func), torch.finfo(floats[0].dtype).eps / 2))
+        unit = _rounding(result)
+        if unit and _computes(func):
+            self.found.append((base_name(func), unit))
+            self.coarsest = max(self.coarsest, unit)
+        elif base_name(func) in COPIES and any(
+            _rounding(t) < unit for t in args if isinstance(t, torch.Tensor)
+        ):
+            self.coarsest = max(self.coarsest, unit)
         return result
+
+
+def _rounding(values: Any) -> float:
+    """One rounding of the first floating tensor among them; zero where there is none."""
+    floats = (t for t in tree_leaves(values) if isinstance(t, torch.Tensor) and t.is_floating_point())
+    return next((torch.finfo(t.dtype).eps / 2 for t in floats), 0.0)
 
 
 class Rounded(TorchDispatchMode):
@@ -261,15 +274,19 @@ def unit_of(inputs: list[Any], module: nn.Module) -> float:
     return min((torch.finfo(kind).eps / 2 for kind in kinds), default=torch.finfo(torch.float32).eps / 2)
 
 
-def coarsest_rounding(inputs: list[Any], module: nn.Module, outputs: list[tuple[str, Any]]) -> float:
+def coarsest_rounding(
+    inputs: list[Any], module: nn.Module, outputs: list[tuple[str, Any]], program: float = 0.0
+) -> float:
     """How far an input may be moved for its own rounding: no further than the program's arithmetic rounds.
 
     That is the finest of its inputs and weights, or of its results where those are coarser. A gain of 16 bits
     in a program of 32 is exact for every implementation, and excuses none that rounds the rest as coarsely.
+    Nor do rows of 16 bits that a program takes to 32 at once: ``program`` is the coarsest rounding of what it
+    does (:attr:`Roundings.coarsest`), where that is known.
     """
     results = [leaf for _, leaf in outputs if isinstance(leaf, torch.Tensor) and leaf.is_floating_point()]
     finest = min((torch.finfo(leaf.dtype).eps / 2 for leaf in results), default=0.0)
-    return max(unit_of(inputs, module), finest)
+    return max(min(unit_of(inputs, module), program or 1.0), finest)
 
 
 @torch.no_grad()

@@ -230,6 +230,25 @@ def test_other_draws_are_repeated_too(draw: str):
     torch.testing.assert_close(given.double(), exact, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("forward", "random"),
+    [
+        ("return x * (1.0 + 1e-5 * torch.rand_like(x))", True),
+        ("return x + 0.0 * torch.rand_like(x)", False),
+        ("torch.manual_seed(3); return x + torch.rand_like(x)", False),
+        ("return x.sum(1)", False),
+    ],
+)
+def test_noise_below_a_thousandth_is_noise(forward: str, random: bool) -> None:
+    made = reference(forward, "torch.randn(64, 64)")
+    assert made.stochastic is random
+    case = made.case("a question")
+    [(_, expected)], [(_, golden)] = case.outputs, case.golden
+    assert float((expected - golden).abs().max()) < 1e-6 * float(golden.abs().max())
+    made.draws(made.draw())
+    assert made.stochastic is random
+
+
 def test_an_honest_16_bit_dropout_is_within_what_its_rounding_allows():
     """Where its error counted as none, another order of rounding was too much."""
     made = reference(

@@ -21,7 +21,7 @@ from torch import nn
 
 from egg.core.errors import MachineError, TaskError
 from egg.core.policy import Precision
-from egg.evaluator.reference.answers import differ, far, finite_share, same_bytes, same_values
+from egg.evaluator.reference.answers import far, finite_share, follows_seed, same_bytes, same_values
 from egg.evaluator.reference.case import Case
 from egg.evaluator.reference.reserve import apart
 from egg.evaluator.reference.yardstick import (
@@ -79,6 +79,9 @@ class Reference:
         """Inputs that are parts of a storage."""
         self.advances = False
         """Whether forward leaves the random generators elsewhere than it found them."""
+        self._drawing = False
+        """Whether forward draws at all: it may do so from a seed of its own, or to no effect, and a run in
+        another dtype draws other numbers."""
         self.leaves: tuple[str, ...] = ()
         """Plain attributes that forward sets or changes, by path."""
         self.moving: set[str] = set()
@@ -130,7 +133,7 @@ class Reference:
         inputs = together.joined(inputs, self.groups)
         structure, tensors = exchange.pack(inputs)
         seed = secrets.randbits(31) if seed is None else seed
-        if self.stochastic and golden:
+        if self._drawing and golden:
             draws = Draws()
             with Recorded(draws):
                 result = self.run(inputs, seed)
@@ -225,16 +228,19 @@ class Reference:
     def widen(self) -> None:
         """To float64, weights and buffers too."""
         self.module.double()
-        self._yardsticks = list(candidates(stochastic=self.stochastic, half=False))
+        self._yardsticks = list(candidates(stochastic=self._drawing, half=False))
 
     def draws(self, inputs: list[Any]) -> None:
         """Find out whether forward draws random numbers as the module is now, and choose a yardstick."""
-        first, second = (outputs_of(self.run(inputs, FORWARD_SEED + n)) for n in (0, 1))
-        drawing = any(differ(a, b) for (_, a), (_, b) in zip(first, second, strict=True))
-        if drawing != self.stochastic:
-            self.stochastic = drawing
+        torch.manual_seed(FORWARD_SEED)
+        seeded = generators.states(self.device)
+        first = outputs_of(self.run(inputs))
+        advances = generators.advanced(seeded, self.device)
+        drawing = follows_seed(first, outputs_of(self.run(inputs, FORWARD_SEED + 1)), drawn=advances)
+        if (drawing, drawing or advances) != (self.stochastic, self._drawing):
+            self.stochastic, self._drawing = drawing, drawing or advances
             half = any(t.dtype in SINGLE for t in self.initial.values())
-            self._yardsticks = list(candidates(stochastic=drawing, half=half))
+            self._yardsticks = list(candidates(stochastic=self._drawing, half=half))
 
     def reweigh(self) -> None:
         """New generic weights, the same kind of numbers but none of the special ones."""
@@ -293,7 +299,8 @@ class Reference:
             )
         del before
         again = outputs_of(self.run(inputs, FORWARD_SEED + 1))
-        self.stochastic = any(differ(a, b) for (_, a), (_, b) in zip(outputs, again, strict=True))
+        self.stochastic = follows_seed(outputs, again, drawn=self.advances)
+        self._drawing = self.stochastic or self.advances
         if self.stochastic:
             self.warnings.append(
                 "the task draws random numbers in forward: both sides run after the same seed"
@@ -308,7 +315,7 @@ class Reference:
             if not same_bytes(value, self.initial[name])
         }
         half = any(t.dtype in SINGLE for t in (*tensors, *self.initial.values()))
-        self._yardsticks = list(candidates(stochastic=self.stochastic, half=half))
+        self._yardsticks = list(candidates(stochastic=self._drawing, half=half))
         return Case(
             "sample",
             map_tensors(inputs, form_of),

@@ -249,6 +249,33 @@ def test_noise_below_a_thousandth_is_noise(forward: str, random: bool) -> None:
     assert made.stochastic is random
 
 
+@pytest.mark.parametrize("kind", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize(
+    "forward",
+    [
+        "return x / (x.square().sum(1, keepdim=True) + torch.finfo(x.dtype).eps)",
+        "return F.rms_norm(x, (64,))",
+        "return nn.RMSNorm(64, elementwise_affine=False)(x)",
+    ],
+)
+def test_an_exacter_run_has_the_guards_of_the_type_that_the_reference_has(forward: str, kind: str) -> None:
+    made = reference(forward, f"1e-4 * torch.randn(64, 64).to(torch.{kind})")
+    before = torch.finfo, torch.rms_norm
+    case = made.case("a question")
+    assert (torch.finfo, torch.rms_norm) == before
+    [(_, expected)], [(_, golden)] = case.outputs, case.golden
+    step = 1e-5 if kind == "float32" else 3e-2
+    torch.testing.assert_close(
+        expected.double(), golden.double(), rtol=step, atol=step * float(golden.abs().max())
+    )
+
+
+def test_masks_by_the_least_number_of_a_type_stay_beyond_the_narrow_one() -> None:
+    made = reference("return x.masked_fill(x < 0, torch.finfo(x.dtype).min)", "torch.randn(64, 64)")
+    [(_, golden)] = made.case("a question").golden
+    assert float(golden.min()) < 2.0 * torch.finfo(torch.float32).min
+
+
 def test_an_honest_16_bit_dropout_is_within_what_its_rounding_allows():
     """Where its error counted as none, another order of rounding was too much."""
     made = reference(

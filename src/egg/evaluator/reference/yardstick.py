@@ -26,6 +26,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 from egg.core.errors import TaskError
 from egg.evaluator.operators.ops import COPIES, NEUTRAL, base_name
+from egg.evaluator.reference.limits import FINFO, Asked
 from egg.evaluator.task.program import DOUBLE, in_dtypes, map_tensors, restrided
 from egg.evaluator.tensors.reals import as_reals, nudged
 
@@ -60,13 +61,15 @@ def converted(module: nn.Module, inputs: list[Any], yardstick: Yardstick) -> tup
 
 
 @contextlib.contextmanager
-def scope(yardstick: Yardstick, draws: Draws | None) -> Iterator[None]:
-    """How the converted module is to be run."""
+def scope(yardstick: Yardstick, draws: Draws | None, asked: Asked) -> Iterator[None]:
+    """How the converted module is to be run; ``asked``: what the reference's run asked of its types."""
     before = torch.get_default_dtype()
     kind = {Yardstick.FP32: torch.float32, Yardstick.ITSELF: before}.get(yardstick, torch.float64)
     torch.set_default_dtype(kind)
     try:
         with contextlib.ExitStack() as modes:
+            if yardstick is not Yardstick.ITSELF:
+                modes.enter_context(asked.answered(kind))
             if yardstick in (Yardstick.WIDENED, Yardstick.DRAWS):
                 modes.enter_context(Widened())
             if draws is not None and yardstick is not Yardstick.ITSELF:
@@ -204,7 +207,7 @@ class Roundings(TorchDispatchMode):
 def _rounding(values: Any) -> float:
     """One rounding of the first floating tensor among them; zero where there is none."""
     floats = (t for t in tree_leaves(values) if isinstance(t, torch.Tensor) and t.is_floating_point())
-    return next((torch.finfo(t.dtype).eps / 2 for t in floats), 0.0)
+    return next((FINFO(t.dtype).eps / 2 for t in floats), 0.0)
 
 
 class Rounded(TorchDispatchMode):
@@ -253,7 +256,7 @@ class Rounded(TorchDispatchMode):
     def _moved(self, tensor: torch.Tensor, unit: float) -> torch.Tensor:
         if not tensor.is_floating_point() or not tensor.numel():
             return tensor
-        lots = self.lots(tensor, max(unit, torch.finfo(tensor.dtype).eps))
+        lots = self.lots(tensor, max(unit, FINFO(tensor.dtype).eps))
         if self._whole:
             lots.masked_fill_(as_reals(tensor) == as_reals(tensor).round(), 0.0)
         return nudged(tensor, lots)
@@ -271,7 +274,7 @@ class Rounded(TorchDispatchMode):
 def unit_of(inputs: list[Any], module: nn.Module) -> float:
     """One rounding of the program's own arithmetic, the finest where there are several."""
     kinds = {t.dtype for t in (*_tensors(inputs), *module.parameters()) if t.is_floating_point()}
-    return min((torch.finfo(kind).eps / 2 for kind in kinds), default=torch.finfo(torch.float32).eps / 2)
+    return min((FINFO(kind).eps / 2 for kind in kinds), default=FINFO(torch.float32).eps / 2)
 
 
 def coarsest_rounding(
@@ -285,7 +288,7 @@ def coarsest_rounding(
     does (:attr:`Roundings.coarsest`), where that is known.
     """
     results = [leaf for _, leaf in outputs if isinstance(leaf, torch.Tensor) and leaf.is_floating_point()]
-    finest = min((torch.finfo(leaf.dtype).eps / 2 for leaf in results), default=0.0)
+    finest = min((FINFO(leaf.dtype).eps / 2 for leaf in results), default=0.0)
     return max(min(unit_of(inputs, module), program or 1.0), finest)
 
 
@@ -312,7 +315,7 @@ def perturb(
         generator = generators.setdefault(
             tensor.device, torch.Generator(tensor.device).manual_seed(LOTS + lot)
         )
-        unit = min(torch.finfo(own).eps / 2, coarsest) * (1.0 if tensor.dtype != own else 2.0)
+        unit = min(FINFO(own).eps / 2, coarsest) * (1.0 if tensor.dtype != own else 2.0)
 
         def shifted(flat: torch.Tensor) -> torch.Tensor:
             lots = torch.empty(flat.shape, dtype=torch.float32, device=flat.device)

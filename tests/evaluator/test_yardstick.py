@@ -180,6 +180,24 @@ def test_rows_without_an_answer_must_have_none():
 # -- where there is no ordinary fp64 run ------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    ("forward", "excused"),
+    [
+        ("return x * torch.full((64,), 0.7)", False),
+        ("return x.float().tanh() * 0.7", False),
+        ("return (x * 0.7).float().tanh() * 0.7", True),
+        ("return (x.float() * 0.7).to(torch.bfloat16).float() * 0.7", True),
+    ],
+)
+def test_inputs_of_16_bits_excuse_none_where_the_program_rounds_to_32(forward: str, excused: bool) -> None:
+    made = reference(forward, "torch.randn(64, 64).to(torch.bfloat16)")
+    case = made.case("a question")
+    [(_, expected)] = case.outputs
+    moved = conditioning.moved(made, case)[0]
+    size = float(expected.double().square().mean().sqrt())
+    assert (moved.rms > 2.0**-12 * size) is excused
+
+
 def test_dropout_is_measured_in_fp64_on_the_same_mask():
     made = reference(
         "return F.dropout(x @ self.w, 0.4, True)",
@@ -210,6 +228,52 @@ def test_other_draws_are_repeated_too(draw: str):
     [(_, given)], [(_, exact)] = case.outputs, case.golden
     assert exact.dtype == torch.float64
     torch.testing.assert_close(given.double(), exact, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("forward", "random"),
+    [
+        ("return x * (1.0 + 1e-5 * torch.rand_like(x))", True),
+        ("return x + 0.0 * torch.rand_like(x)", False),
+        ("torch.manual_seed(3); return x + torch.rand_like(x)", False),
+        ("return x.sum(1)", False),
+    ],
+)
+def test_noise_below_a_thousandth_is_noise(forward: str, random: bool) -> None:
+    made = reference(forward, "torch.randn(64, 64)")
+    assert made.stochastic is random
+    case = made.case("a question")
+    [(_, expected)], [(_, golden)] = case.outputs, case.golden
+    assert float((expected - golden).abs().max()) < 1e-6 * float(golden.abs().max())
+    made.draws(made.draw())
+    assert made.stochastic is random
+
+
+@pytest.mark.parametrize("kind", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize(
+    "forward",
+    [
+        "return x / (x.square().sum(1, keepdim=True) + torch.finfo(x.dtype).eps)",
+        "return F.rms_norm(x, (64,))",
+        "return nn.RMSNorm(64, elementwise_affine=False)(x)",
+    ],
+)
+def test_an_exacter_run_has_the_guards_of_the_type_that_the_reference_has(forward: str, kind: str) -> None:
+    made = reference(forward, f"1e-4 * torch.randn(64, 64).to(torch.{kind})")
+    before = torch.finfo, torch.rms_norm
+    case = made.case("a question")
+    assert (torch.finfo, torch.rms_norm) == before
+    [(_, expected)], [(_, golden)] = case.outputs, case.golden
+    step = 1e-5 if kind == "float32" else 3e-2
+    torch.testing.assert_close(
+        expected.double(), golden.double(), rtol=step, atol=step * float(golden.abs().max())
+    )
+
+
+def test_masks_by_the_least_number_of_a_type_stay_beyond_the_narrow_one() -> None:
+    made = reference("return x.masked_fill(x < 0, torch.finfo(x.dtype).min)", "torch.randn(64, 64)")
+    [(_, golden)] = made.case("a question").golden
+    assert float(golden.min()) < 2.0 * torch.finfo(torch.float32).min
 
 
 def test_an_honest_16_bit_dropout_is_within_what_its_rounding_allows():

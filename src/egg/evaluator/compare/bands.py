@@ -14,7 +14,8 @@ order of summation: 16 bits, TF32; in 8 bits 4 u of the band, which is two steps
   (:class:`~egg.evaluator.compare.compare.Moved`).
 
 Small elements that make up whole slices are held to their own scale alone
-(:mod:`~egg.evaluator.compare.scales`). Of an output of few elements each is held to its own
+(:mod:`~egg.evaluator.compare.scales`), and so are those of which there are more than cancelling explains
+(:mod:`~egg.evaluator.compare.populations`). Of an output of few elements each is held to its own
 (:func:`of_few`): no band has enough of them.
 
 A sample of the elements is enough: what one in a million is off by is held to the limits of the whole output.
@@ -56,7 +57,7 @@ class Limits:
 
 FINE, COARSE, EIGHT = Limits(32.0, 64.0, 32.0), Limits(8.0, 16.0, 1.0), Limits(8.0, 4.0, 1.0)
 """In fp32, where one rounding dominates any order of summation, and in 8 bits: one step is two roundings."""
-FINE_EACH, COARSE_EACH, EIGHT_EACH = Limits(32.0, 256.0), Limits(8.0, 16.0), Limits(8.0, 4.0)
+FINE_EACH, COARSE_EACH, EIGHT_EACH = Limits(32.0, 256.0, 128.0), Limits(8.0, 16.0, 4.0), Limits(8.0, 4.0, 4.0)
 """The same for a single element, of which the reference may be exact by luck."""
 
 
@@ -108,7 +109,7 @@ def worst(
 
     ``moved``: for each band what conditioning allows; ``absolute``: what is allowed everywhere.
     """
-    c, r, g = _sample(three)
+    c, r, g = sample(three)
     usable = torch.isfinite(c) & torch.isfinite(r) & torch.isfinite(g)
     c, r, g = (t[usable] for t in (c, r, g))
     bands = places(g)
@@ -157,7 +158,7 @@ def of_few(
     return Band(float(ratios[at]), scale, float(theirs[at]) / scale, float(ours[at]) / scale)
 
 
-def _sample(three: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+def sample(three: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     """All elements, or as many as are enough at places drawn by lot, in fp64."""
     count = three[2].numel()
     if count <= SAMPLE:

@@ -61,7 +61,7 @@ from typing import TypeVar
 import torch
 
 from egg.core.policy import Precision
-from egg.evaluator.compare import bands, scales, slices, sums
+from egg.evaluator.compare import bands, populations, scales, slices, sums
 from egg.evaluator.compare.bands import NOWHERE, Band
 from egg.evaluator.tensors import memory
 from egg.evaluator.tensors.reals import EIGHT_BITS, as_reals
@@ -129,12 +129,15 @@ class Moved:
     """The rms in each pool of slices."""
     each: tuple[float, ...] = ()
     """Of an output of few elements: how far each moves."""
+    functions: Mapping[int, float] = field(default_factory=dict)
+    """The rms in each band when functions are off by roundings of what is added inside them."""
 
     def times(self, factor: float) -> Moved:
         wider = {band: factor * value for band, value in self.bands.items()}
         pools = {pool: factor * value for pool, value in self.scales.items()}
         each = tuple(factor * value for value in self.each)
-        return Moved(factor * self.max, factor * self.rms, self.lost, wider, pools, each)
+        functions = {band: factor * value for band, value in self.functions.items()}
+        return Moved(factor * self.max, factor * self.rms, self.lost, wider, pools, each, functions)
 
     def __or__(self, other: Moved) -> Moved:
         """The larger of two, everywhere."""
@@ -148,6 +151,7 @@ class Moved:
             _larger(self.bands, other.bands),
             _larger(self.scales, other.scales),
             each,
+            _larger(self.functions, other.functions),
         )
 
 
@@ -197,9 +201,13 @@ class LeafError:
     """Of all magnitudes the one where elements are furthest from what is allowed."""
 
     @property
+    def of_all(self) -> tuple[float, float, float]:
+        """Over all elements, whatever their magnitude: as multiples of what is allowed."""
+        return self.max_ratio, self.rms_ratio, self.lost_ratio
+
+    @property
     def passed(self) -> bool:
-        ratios = (self.max_ratio, self.rms_ratio, self.lost_ratio, self.band.ratio)
-        return not self.problem and max(ratios) <= 1.0
+        return not self.problem and max(*self.of_all, self.band.ratio) <= 1.0
 
 
 @dataclass
@@ -321,15 +329,18 @@ def compare(
 def _by_size(three: sums.Three, floor: Floor, moved: Moved, absolute: float) -> Band:
     """The worst of elements of one magnitude and slices of one scale; of few elements, of each alone."""
     size = 0 if floor.roundoff <= ROUNDOFF[torch.float32] else 2 if floor.step else 1
+    each = (bands.FINE_EACH, bands.COARSE_EACH, bands.EIGHT_EACH)[size]
     if 1 < three[2].numel() <= bands.FEW:
-        each = (bands.FINE_EACH, bands.COARSE_EACH, bands.EIGHT_EACH)[size]
         return bands.of_few(three, floor.roundoff, moved.each, each, floor.step)
     widened = moved.times(CONDITIONING)
     limits = (bands.FINE, bands.COARSE, bands.EIGHT)[size]
-    found = bands.worst(three, floor.roundoff, widened.bands, max(absolute, floor.step), limits)
+    drawn = bands.sample(three)
+    found = bands.worst(drawn, floor.roundoff, widened.bands, max(absolute, floor.step), limits)
+    moves = _larger(widened.bands, widened.functions)
+    apart = populations.worst(drawn, floor.roundoff, moves, each, max(absolute, floor.step))
     pools = (scales.FINE, scales.COARSE, scales.EIGHT)[size]
     other = scales.worst(three, floor.roundoff, widened.scales, absolute, pools, floor.step)
-    return max(found, other, key=lambda band: band.ratio)
+    return max(found, apart, other, key=lambda band: band.ratio)
 
 
 def _compare_exact(

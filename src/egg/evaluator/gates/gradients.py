@@ -220,5 +220,5 @@ def _ours(reference: Reference, case: Case, yardstick: Yardstick, way: Way) -> D
     """The reference's own gradients, of a copy: nothing of it stays with the module."""
     module, inputs = converted(reference.module, case.inputs, yardstick)
     torch.manual_seed(FORWARD_SEED)
-    with scope(yardstick, None), reference.program.blaming("backward"):
+    with scope(yardstick, None, reference.asked), reference.program.blaming("backward"):
         return differentiated(module, inputs, FORWARD_SEED, way=replace(way, between=False))

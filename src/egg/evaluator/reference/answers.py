@@ -121,3 +121,15 @@ def differ(a: Any, b: Any) -> bool:
     return not same_values(a, b) and not all(
         torch.allclose(x.double(), y.double(), 1e-3, 1e-6, equal_nan=True) for x, y in memory.pieces(a, b)
     )
+
+
+def follows_seed(one: list[tuple[str, Any]], other: list[tuple[str, Any]], *, drawn: bool) -> bool:
+    """Whether answers to one question follow the seed.
+
+    Where random numbers were ``drawn`` any difference is theirs, and noise may be small. Where none were, it
+    is what another order of summation does not explain.
+    """
+    for (_, a), (_, b) in zip(one, other, strict=True):
+        if differ(a, b) or (drawn and not same_values(torch.as_tensor(a), torch.as_tensor(b))):
+            return True
+    return False

@@ -6,7 +6,6 @@ little off (a table looked up by what it computed) shows nothing there.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -15,6 +14,7 @@ from egg.core.errors import TaskError
 from egg.evaluator.compare.compare import STILL, Moved, lost_at
 from egg.evaluator.reference.answers import response
 from egg.evaluator.reference.case import Case
+from egg.evaluator.reference.composed import Composed, composed
 from egg.evaluator.reference.reference import Reference
 from egg.evaluator.reference.yardstick import (
     Rounded,
@@ -30,6 +30,8 @@ from egg.evaluator.task.program import outputs_of
 LOTS, FEWER = 16, 4
 """Draws of signs for the roundings that conditioning looks at. An element and the maximum of its row may move
 alike in several of them, and a band of magnitudes may have elements of one row alone."""
+SIGNS = 2
+"""The same for functions alone: each is off by as much, whatever its sign."""
 MANY, LARGE = 1 << 20, 1 << 26
 """Elements of all inputs from which on there are fewer draws, or only one."""
 CROSSING, CROSSING_COARSE = 16.0, 2.0
@@ -45,10 +47,10 @@ def moved(reference: Reference, case: Case) -> list[Moved]:
     """
     found = [STILL for _ in case.golden]
     limits = [_lost_at(reference, leaf) / 10 for _, leaf in case.outputs]
-    own = _roundings(reference, case)
+    noted = _roundings(reference, case)
     for lot in _lots(case, LOTS):
         try:
-            up, down = (_perturbed(reference, case, sign, lot, own=own) for sign in (1.0, -1.0))
+            up, down = (_perturbed(reference, case, noted, sign, lot) for sign in (1.0, -1.0))
         except TaskError:
             continue
         moves = [
@@ -59,18 +61,48 @@ def moved(reference: Reference, case: Case) -> list[Moved]:
     return found
 
 
+def by_functions(reference: Reference, case: Case) -> list[Moved]:
+    """How far each output moves, by magnitude, when functions are off as those that kernels compose."""
+    found = [STILL for _ in case.golden]
+    own, unit = _roundings(reference, case).found, unit_of(case.inputs, reference.module)
+    if not any(composed(name) for name, _ in own):
+        return found
+    for lot in _lots(case, SIGNS):
+        try:
+            up, down = (_composed(reference, case, Composed(unit, s, lot, own=own)) for s in (1.0, -1.0))
+        except TaskError:
+            continue
+        moves = [
+            Moved(0.0, 0.0, functions=response(exact, above, below, 0.0).bands)
+            for (_, exact), (_, above), (_, below) in zip(case.golden, up, down, strict=True)
+        ]
+        found = [a | b for a, b in zip(found, moves, strict=True)]
+    return found
+
+
+def _composed(reference: Reference, case: Case, mode: Composed) -> list[tuple[str, Any]]:
+    def forward() -> Any:
+        module, inputs = converted(reference.module, case.inputs, case.yardstick)
+        with mode:
+            return reference.measured(module, inputs, case.yardstick, case.draws, case.seed)
+
+    return outputs_of(reference.with_room(forward))
+
+
 def crossed(reference: Reference, case: Case, position: int) -> list[Any]:
     """What an output of integers is where all that is rounded to them is off by some roundings.
 
     A float near the boundary of two integers is rounded to either by honest arithmetic. Numbers that are
     whole already are exact, and stay.
     """
-    roundings = CROSSING if unit_of(case.inputs, reference.module) <= 2.0**-24 else CROSSING_COARSE
+    noted = _roundings(reference, case)
+    coarsest = noted.coarsest or unit_of(case.inputs, reference.module)
+    roundings = CROSSING if coarsest <= 2.0**-24 else CROSSING_COARSE
     found = []
     for lot in _lots(case, FEWER):
         for sign in (1.0, -1.0):
             try:
-                outputs = _perturbed(reference, case, sign * roundings, lot, whole=True)
+                outputs = _perturbed(reference, case, noted, sign * roundings, lot, whole=True)
             except TaskError:
                 continue
             if len(outputs) == len(case.golden):
@@ -93,35 +125,30 @@ def _lost_at(reference: Reference, leaf: Any) -> float:
     return lost_at(dtype, reference.precision)
 
 
-def _roundings(reference: Reference, case: Case) -> Sequence[tuple[str, float]]:
-    """To how many digits the program itself rounds what its operations compute; none where it raises."""
+def _roundings(reference: Reference, case: Case) -> Roundings:
+    """To how many digits the program itself rounds what its operations compute; nothing where it raises."""
 
-    def forward() -> Sequence[tuple[str, float]]:
+    def forward() -> Roundings:
         module, inputs = converted(reference.module, case.inputs, Yardstick.ITSELF)
         with Roundings() as noted:
             reference.measured(module, inputs, Yardstick.ITSELF, None, case.seed)
-        return noted.found
+        return noted
 
     try:
         return reference.with_room(forward)
     except TaskError:
-        return ()
+        return Roundings()
 
 
 def _perturbed(
-    reference: Reference,
-    case: Case,
-    sign: float,
-    lot: int,
-    *,
-    own: Sequence[tuple[str, float]] = (),
-    whole: bool = False,
+    reference: Reference, case: Case, noted: Roundings, sign: float, lot: int, *, whole: bool = False
 ) -> list[tuple[str, Any]]:
     def forward() -> Any:
         module, inputs = converted(reference.module, case.inputs, case.yardstick)
-        coarsest = coarsest_rounding(case.inputs, reference.module, case.outputs)
+        coarsest = coarsest_rounding(case.inputs, reference.module, case.outputs, noted.coarsest)
+        unit = min(unit_of(case.inputs, reference.module), noted.coarsest or 1.0)
         inputs = perturb(module, inputs, (reference.module, case.inputs), sign, lot, coarsest)
-        with Rounded(unit_of(case.inputs, reference.module), sign, lot, own=own, whole=whole):
+        with Rounded(unit, sign, lot, own=noted.found, whole=whole):
             return reference.measured(module, inputs, case.yardstick, case.draws, case.seed)
 
     return outputs_of(reference.with_room(forward))

@@ -25,7 +25,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from egg.core.errors import TaskError
-from egg.evaluator.operators.ops import NEUTRAL, base_name
+from egg.evaluator.operators.ops import COPIES, NEUTRAL, base_name
+from egg.evaluator.reference.limits import FINFO, Asked
 from egg.evaluator.task.program import DOUBLE, in_dtypes, map_tensors, restrided
 from egg.evaluator.tensors.reals import as_reals, nudged
 
@@ -60,13 +61,15 @@ def converted(module: nn.Module, inputs: list[Any], yardstick: Yardstick) -> tup
 
 
 @contextlib.contextmanager
-def scope(yardstick: Yardstick, draws: Draws | None) -> Iterator[None]:
-    """How the converted module is to be run."""
+def scope(yardstick: Yardstick, draws: Draws | None, asked: Asked) -> Iterator[None]:
+    """How the converted module is to be run; ``asked``: what the reference's run asked of its types."""
     before = torch.get_default_dtype()
     kind = {Yardstick.FP32: torch.float32, Yardstick.ITSELF: before}.get(yardstick, torch.float64)
     torch.set_default_dtype(kind)
     try:
         with contextlib.ExitStack() as modes:
+            if yardstick is not Yardstick.ITSELF:
+                modes.enter_context(asked.answered(kind))
             if yardstick in (Yardstick.WIDENED, Yardstick.DRAWS):
                 modes.enter_context(Widened())
             if draws is not None and yardstick is not Yardstick.ITSELF:
@@ -185,13 +188,26 @@ class Roundings(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()
         self.found: list[tuple[str, float]] = []
+        self.coarsest = 0.0
+        """Of all of them, and of its casts to narrower types. That an input has 16 bits rounds nothing."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
-        floats = [t for t in tree_leaves(result) if isinstance(t, torch.Tensor) and t.is_floating_point()]
-        if floats and _computes(func):
-            self.found.append((base_name(func), torch.finfo(floats[0].dtype).eps / 2))
+        unit = _rounding(result)
+        if unit and _computes(func):
+            self.found.append((base_name(func), unit))
+            self.coarsest = max(self.coarsest, unit)
+        elif base_name(func) in COPIES and any(
+            _rounding(t) < unit for t in args if isinstance(t, torch.Tensor)
+        ):
+            self.coarsest = max(self.coarsest, unit)
         return result
+
+
+def _rounding(values: Any) -> float:
+    """One rounding of the first floating tensor among them; zero where there is none."""
+    floats = (t for t in tree_leaves(values) if isinstance(t, torch.Tensor) and t.is_floating_point())
+    return next((FINFO(t.dtype).eps / 2 for t in floats), 0.0)
 
 
 class Rounded(TorchDispatchMode):
@@ -224,47 +240,56 @@ class Rounded(TorchDispatchMode):
         result = func(*args, **(kwargs or {}))
         if not _computes(func):
             return result
-        unit = self._own_unit(base_name(func)) or self._unit
+        unit = self.unit_of(func)
         return tree_map_only(torch.Tensor, lambda tensor: self._moved(tensor, unit), result)
 
-    def _own_unit(self, name: str) -> float:
-        """What the program rounds this operation's result to: that of the next one of its name."""
+    def unit_of(self, func: Any) -> float:
+        """What the program rounds this operation's result to: as the next one of its name; of the others the
+        usual."""
+        name = base_name(func)
         for at in range(self._at, min(self._at + AHEAD, len(self._own))):
             if self._own[at][0] == name:
                 self._at = at + 1
                 return self._own[at][1]
-        return 0.0
+        return self._unit
 
     def _moved(self, tensor: torch.Tensor, unit: float) -> torch.Tensor:
         if not tensor.is_floating_point() or not tensor.numel():
             return tensor
-        generator = self._generators.get(tensor.device)
-        if generator is None:
-            generator = torch.Generator(tensor.device).manual_seed(self._seed)
-            self._generators[tensor.device] = generator
-        size = max(unit, torch.finfo(tensor.dtype).eps) * self._sign
-        lots = torch.empty(tensor.shape, dtype=torch.float32, device=tensor.device)
-        lots.uniform_(-1.0, 1.0, generator=generator).sign_().mul_(size)
+        lots = self.lots(tensor, max(unit, FINFO(tensor.dtype).eps))
         if self._whole:
             lots.masked_fill_(as_reals(tensor) == as_reals(tensor).round(), 0.0)
         return nudged(tensor, lots)
+
+    def lots(self, like: torch.Tensor, size: float) -> torch.Tensor:
+        """``size`` for each element, with a sign that is drawn, and turned where all is mirrored."""
+        generator = self._generators.get(like.device)
+        if generator is None:
+            generator = torch.Generator(like.device).manual_seed(self._seed)
+            self._generators[like.device] = generator
+        lots = torch.empty(like.shape, dtype=torch.float32, device=like.device)
+        return lots.uniform_(-1.0, 1.0, generator=generator).sign_().mul_(size * self._sign)
 
 
 def unit_of(inputs: list[Any], module: nn.Module) -> float:
     """One rounding of the program's own arithmetic, the finest where there are several."""
     kinds = {t.dtype for t in (*_tensors(inputs), *module.parameters()) if t.is_floating_point()}
-    return min((torch.finfo(kind).eps / 2 for kind in kinds), default=torch.finfo(torch.float32).eps / 2)
+    return min((FINFO(kind).eps / 2 for kind in kinds), default=FINFO(torch.float32).eps / 2)
 
 
-def coarsest_rounding(inputs: list[Any], module: nn.Module, outputs: list[tuple[str, Any]]) -> float:
+def coarsest_rounding(
+    inputs: list[Any], module: nn.Module, outputs: list[tuple[str, Any]], program: float = 0.0
+) -> float:
     """How far an input may be moved for its own rounding: no further than the program's arithmetic rounds.
 
     That is the finest of its inputs and weights, or of its results where those are coarser. A gain of 16 bits
     in a program of 32 is exact for every implementation, and excuses none that rounds the rest as coarsely.
+    Nor do rows of 16 bits that a program takes to 32 at once: ``program`` is the coarsest rounding of what it
+    does (:attr:`Roundings.coarsest`), where that is known.
     """
     results = [leaf for _, leaf in outputs if isinstance(leaf, torch.Tensor) and leaf.is_floating_point()]
-    finest = min((torch.finfo(leaf.dtype).eps / 2 for leaf in results), default=0.0)
-    return max(unit_of(inputs, module), finest)
+    finest = min((FINFO(leaf.dtype).eps / 2 for leaf in results), default=0.0)
+    return max(min(unit_of(inputs, module), program or 1.0), finest)
 
 
 @torch.no_grad()
@@ -290,7 +315,7 @@ def perturb(
         generator = generators.setdefault(
             tensor.device, torch.Generator(tensor.device).manual_seed(LOTS + lot)
         )
-        unit = min(torch.finfo(own).eps / 2, coarsest) * (1.0 if tensor.dtype != own else 2.0)
+        unit = min(FINFO(own).eps / 2, coarsest) * (1.0 if tensor.dtype != own else 2.0)
 
         def shifted(flat: torch.Tensor) -> torch.Tensor:
             lots = torch.empty(flat.shape, dtype=torch.float32, device=flat.device)

@@ -11,7 +11,7 @@ import torch
 
 from egg.core.evaluation import RefusalFacts
 from egg.core.policy import Policy
-from egg.evaluator.compare.compare import NOT_KNOWN, LeafError, Usual, Worst, compare
+from egg.evaluator.compare.compare import NOT_KNOWN, STILL, LeafError, Usual, Worst, compare
 from egg.evaluator.compare.places import wrong_places
 from egg.evaluator.reference import conditioning
 from egg.evaluator.reference.answers import inexact, same_bytes
@@ -79,7 +79,8 @@ class Checks:
                 raise self._located(case, path, error, got, golden)
 
     def error(self, case: Case, position: int, got: Any, expected: Any, golden: Any) -> LeafError:
-        """By the ordinary rule; where it refuses what rounding could explain, with conditioning."""
+        """By the ordinary rule; where it refuses what rounding could explain, with conditioning: first with
+        that of functions alone, which is asked in a moment and explains small elements only."""
         three = (tensor_of(got), tensor_of(expected), tensor_of(golden))
         banded = self.banded and case.leeway == 1.0 and _exact(case.yardstick, three[1])
         error = compare(*three, self.policy.precision, banded=banded)
@@ -88,7 +89,14 @@ class Checks:
             return compare(*three, self.policy.precision, crossed=crossed)
         if error.passed or error.problem or not error.relative < EXPLICABLE:
             return error
-        moved = conditioning.moved(self.reference, case)[position].times(case.leeway)
+        functions = (
+            STILL if max(error.of_all) > 1.0 else conditioning.by_functions(self.reference, case)[position]
+        )
+        if functions is not STILL:
+            error = compare(*three, self.policy.precision, functions, banded=banded)
+        if error.passed:
+            return error
+        moved = functions | conditioning.moved(self.reference, case)[position].times(case.leeway)
         return compare(*three, self.policy.precision, moved, banded=banded)
 
     def check_form(self, case: Case, described: Sequence[protocol.OutputForm]) -> list[float | None]:

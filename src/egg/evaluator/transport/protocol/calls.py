@@ -329,6 +329,40 @@ class Contributes(Request[Contribution], command="contributes"):
 
 @dataclass(frozen=True)
 class Note(Request[Done], command="note"):
+@dataclass(frozen=True)
+class Copy(Request[Done], command="copy"):
+    """Call ``number`` of those that were followed once more: own kernels copy operands in place of their
+    work."""
+
+    call: CallSet
+    seed: int
+    number: int
+
+
+class By(StrEnum):
+    """What is asked of calls in which kernels copied."""
+
+    CARRIED = "carried"
+    """Whether PyTorch's operators make the answer, up to what is carried."""
+    EQUAL = "equal"
+    """Whether they answer alike."""
+    FINITE = "finite"
+    """Whether they have a number wherever the call has one."""
+
+
+@dataclass(frozen=True)
+class Needed:
+    own: bool
+    """Whether the answer needs what own kernels compute."""
+
+
+@dataclass(frozen=True)
+class Needs(Request[Needed], command="needs"):
+    """Compare the calls that were followed with those in which kernels copied, and forget them."""
+
+    by: By
+
+
     """Note what the tensors hold that the candidate keeps."""
 
     leaves: tuple[str, ...] = ()

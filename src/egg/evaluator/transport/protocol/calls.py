@@ -66,6 +66,8 @@ class Record:
     """By all operators."""
     parts: Mapping[str, int] = field(default_factory=dict)
     """What operators did inside, as :mod:`~egg.evaluator.operators.parts` counts it."""
+    lossy: int = 0
+    """Copies to integers or truth values that drop fractions or high bits."""
 
 
 @dataclass(frozen=True)
@@ -328,8 +330,6 @@ class Contributes(Request[Contribution], command="contributes"):
 
 
 @dataclass(frozen=True)
-class Note(Request[Done], command="note"):
-@dataclass(frozen=True)
 class Copy(Request[Done], command="copy"):
     """Call ``number`` of those that were followed once more: own kernels copy operands in place of their
     work."""
@@ -363,6 +363,8 @@ class Needs(Request[Needed], command="needs"):
     by: By
 
 
+@dataclass(frozen=True)
+class Note(Request[Done], command="note"):
     """Note what the tensors hold that the candidate keeps."""
 
     leaves: tuple[str, ...] = ()

@@ -77,7 +77,8 @@ class Copied(Draw):
         with _disable_current_modes():
             for made in (bound[name] for name in sorted(self.written.names.get(kernel, ())) if name in bound):
                 read = [t for n, t in bound.items() if n not in self.written.names[kernel] and self._has(t)]
-                ways = [copy for operand in read for copy in _copies(made, operand)]
+                of_one_size = [operand for operand in read if operand.numel() == made.numel()]
+                ways = [copy for operand in of_one_size or read for copy in _copies(made, operand)]
                 ways += [lambda made=made: made] if self._has(made) else []  # in place
                 if not ways:
                     continue

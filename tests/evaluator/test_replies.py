@@ -22,6 +22,7 @@ RECORD = {
     "before": {"products": 1.0, "others": 2.0, "moved": 0.0, "fused": 0.0},
     "work": {"products": 1.0, "others": 2, "moved": 0.0, "fused": 0.0},
     "parts": {"sum": 1},
+    "lossy": 1,
 }
 OUTPUT = {
     "path": "0", "type": "Tensor", "shape": [2], "dtype": "torch.float32", "device": "cpu",
@@ -63,6 +64,7 @@ GOOD: dict[str, dict[str, Any]] = {
     "excerpt": {"without": "", "launches": [["kernel", 8, 2]], "whole": False, "answered": FORWARD},
     "follows": {"tensors": 2, "new": 1, "unwatched": 5 << 30},
     "contributes": {"draws": 6, "own": True},
+    "needs": {"own": False},
     "calls": {"records": [RECORD]},
     "drop": {"shared": [[0, 1]], "within": [[0, [["0", "itself"]]]], "live": 3},
     "configure": {"most": 2, "names": {"kernel": "BLOCK: 64"}, "choices": 1},

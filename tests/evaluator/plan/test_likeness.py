@@ -54,6 +54,34 @@ ALIKE = {
         "t1 = torch.tensor([1, 2, 3, 4], dtype=torch.int32)",
         "t1 = torch.tensor([7], dtype=torch.int32)",
     ),
+    "memory that kernels alone read": (
+        "t1 = torch.empty([977, 3])\nk[(1, 1, 1)](x, t1)\nj[(1, 1, 1)](t1, y)",
+        "t1 = torch.empty([4, 3])\nk[(1, 1, 1)](x, t1)\nj[(1, 1, 1)](t1, y)",
+    ),
+    "memory that a function reads, padded": (
+        """t1 = torch.empty([1024, 288])
+        k[(1, 1, 1)](x, t1)
+        t2 = torch.zeros([512, 512])
+        j[(1, 1, 1)](x, t2)
+        t3 = torch.empty([4608])
+        j[(1, 1, 1)](x, t3)
+        t4 = torch.exp(t1)
+        t5 = torch.exp(t2)
+        t6 = torch.exp(t3)""",
+        """t1 = torch.empty([16, 48])
+        k[(1, 1, 1)](x, t1)
+        t2 = torch.zeros([16, 16])
+        j[(1, 1, 1)](x, t2)
+        t3 = torch.empty([80])
+        j[(1, 1, 1)](x, t3)
+        t4 = torch.exp(t1)
+        t5 = torch.exp(t2)
+        t6 = torch.exp(t3)""",
+    ),
+    "memory that is shorter at the own size": (
+        "t1 = torch.empty([20])\nk[(1, 1, 1)](x, t1)\nt2 = torch.exp(t1)",
+        "t1 = torch.empty([33])\nk[(1, 1, 1)](x, t1)\nt2 = torch.exp(t1)",
+    ),
     "the scale of attention": (
         "t1 = torch.nn.functional.scaled_dot_product_attention(x, x, x, scale=0.0625)",
         f"t1 = torch.nn.functional.scaled_dot_product_attention(x, x, x, scale={32**-0.5!r})",
@@ -119,6 +147,30 @@ def test_another_result() -> None:
 
 
 NUMBERS = {
+    "a larger share that a kernel packs": (
+        "t1 = torch.empty([4032, 256])\nk[(1, 1, 1)](x, t1)\nt2 = torch.exp(t1)",
+        "t1 = torch.empty([16, 32])\nk[(1, 1, 1)](x, t1)\nt2 = torch.exp(t1)",
+    ),
+    "a larger share, by a view of zeros": (
+        "t1 = torch.zeros([4032, 256])\nt3 = t1.view(-1)\nk[(1, 1, 1)](x, t3)\nt2 = torch.exp(t1)",
+        "t1 = torch.zeros([16, 32])\nt3 = t1.view(-1)\nk[(1, 1, 1)](x, t3)\nt2 = torch.exp(t1)",
+    ),
+    "a larger share of a strided buffer": (
+        "t1 = torch.empty_strided([4032, 256], [256, 1])\nk[(1, 1, 1)](x, t1)\nt2 = torch.exp(t1)",
+        "t1 = torch.empty_strided([16, 32], [32, 1])\nk[(1, 1, 1)](x, t1)\nt2 = torch.exp(t1)",
+    ),
+    "memory like a larger share": (
+        "t1 = x[0:4032]\nt3 = torch.empty_like(t1)\nk[(1, 1, 1)](x, t3)\nt2 = torch.exp(t3)",
+        "t1 = x[0:16]\nt3 = torch.empty_like(t1)\nk[(1, 1, 1)](x, t3)\nt2 = torch.exp(t3)",
+    ),
+    "memory that is copied to in part": (
+        "t1 = torch.empty([4032])\nt3 = t1[0:4]\nt3.copy_(y)\nk[(1, 1, 1)](x, t1)\nt2 = torch.exp(t1)",
+        "t1 = torch.empty([16])\nt3 = t1[0:4]\nt3.copy_(y)\nk[(1, 1, 1)](x, t1)\nt2 = torch.exp(t1)",
+    ),
+    "a longer table": (
+        f"t1 = torch.tensor({[*range(300)]})\nt2 = torch.index_select(x, 0, t1)",
+        f"t1 = torch.tensor({[*range(3)]})\nt2 = torch.index_select(x, 0, t1)",
+    ),
     "nearly all rows and a few": ("t1 = x[0:4032]\nt2 = torch.exp(t1)", "t1 = x[0:16]\nt2 = torch.exp(t1)"),
     "behind a copy": (
         "t1 = x[0:4032]\nt2 = torch.empty([9])\nt2.copy_(t1)\nt3 = torch.exp(t2)",

@@ -10,11 +10,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from enum import Enum
 from typing import Protocol
 
 from egg.core.policy import LibraryCalls
+from egg.evaluator.gates import needed
 from egg.evaluator.operators.parts import CLIPPING, LINEAR, MASK, SUM
 from egg.evaluator.process.handle import Fault
+from egg.evaluator.reference.case import Case
 from egg.evaluator.transport import protocol
 from egg.evaluator.trial.refused import Refused
 from egg.evaluator.trial.trial import Trial
@@ -37,13 +40,26 @@ class Inventory(Protocol):
     def parts(self) -> Mapping[str, int]: ...
 
 
+class TakenOver(Enum):
+    """What the reference has more of than the library ran, and kernels may carry for."""
+
+    NOTHING = "nothing"
+    SUMS = "sums"
+    OTHERS = "others"
+
+
 def check(trial: Trial, record: protocol.Record, reference: Inventory) -> None:
     forbidden = trial.policy.library_calls is LibraryCalls.FORBID
-    if forbidden or not record.ops or _taken_over(reference, record):
+    taken_over = _taken_over(reference, record)
+    if forbidden or not record.ops or taken_over is TakenOver.OTHERS:
         return
-    found = protocol.Contribution(0, True)
+    if taken_over is TakenOver.SUMS:
+        needed.check_equal(trial, record, reference.compute)
+        return
+    found, cases = protocol.Contribution(0, True), list[Case]()
     for call in range(MOST_CALLS):
         case = trial.reference.case("whose work it is", golden=False)
+        cases += [case] if needed.is_small(case) else []
         trial.buffers.place(case)
         try:
             trial.ask(case, options=protocol.Options(follow=trial.sketch_seed), watched=False)
@@ -62,9 +78,11 @@ def check(trial: Trial, record: protocol.Record, reference: Inventory) -> None:
             f"own kernels only carry values to and from PyTorch's operators: {ran}",
             FIG_LEAF,
         )
+    if found.draws >= DRAWS:
+        needed.check_carried(trial, record, reference.compute, cases)
 
 
-def _taken_over(reference: Inventory, record: protocol.Record) -> bool:
+def _taken_over(reference: Inventory, record: protocol.Record) -> TakenOver:
     """Whether the reference has more operations of a kind that carry than the library ran.
 
     What the library does inside its operators, and the reference does not, counts as run. A mask stands for
@@ -74,11 +92,11 @@ def _taken_over(reference: Inventory, record: protocol.Record) -> bool:
     inside = Counter(record.parts) - Counter(reference.parts)
     clips = max(0, _of(wanted, CLIPPING) - _of(ran, CLIPPING))
     sums = max(0, _of(wanted, LINEAR) - _of(ran, LINEAR) - inside[SUM])
-    if clips + sums > inside[MASK]:
-        return True
     moves = sum(record.moves.values()) + sum(n for name, n in record.copies.items() if name not in CASTS)
     moved = _of(reference.compute, MOVING) + sum(reference.moves.values())
-    return moved > _of(ran, MOVING) + moves
+    if clips > inside[MASK] or moved > _of(ran, MOVING) + moves:
+        return TakenOver.OTHERS
+    return TakenOver.SUMS if clips + sums > inside[MASK] else TakenOver.NOTHING
 
 
 def _of(ops: Mapping[str, int], kind: frozenset[str]) -> int:

@@ -12,6 +12,7 @@ import torch
 from egg.core.evaluation import Provenance
 from egg.core.policy import LibraryCalls
 from egg.evaluator.gates import borrowed, contributed
+from egg.evaluator.operators.lossy import Lossy
 from egg.evaluator.operators.ops import TRUNCATION, Recorder
 from egg.evaluator.operators.sketches import Sketch, Sketcher, explains
 from egg.evaluator.operators.spent import Work
@@ -109,6 +110,8 @@ class Counted:
     inputs: tuple[Sketch, ...]
     parts: Mapping[str, int]
     """What its operations do inside."""
+    drops: bool
+    """Whether one drops fractions or high bits, by its values."""
 
     @property
     def single(self) -> bool:
@@ -123,8 +126,8 @@ class Counted:
 
 
 def _reference(trial: Trial, case: Case) -> Counted:
-    sketcher = _sketcher(trial, case)
-    with Recorder(sketcher=sketcher, launched=lambda: 0) as recorder:
+    sketcher, lossy = _sketcher(trial, case), Lossy()
+    with Recorder(sketcher=sketcher, launched=lambda: 0, flow=lossy) as recorder:
         trial.reference.run(case.inputs, case.seed)  # what it draws is what the candidate drew
     inputs = (sketcher.sketch(tensor) for tensor in case.tensors)
     return Counted(
@@ -135,6 +138,7 @@ def _reference(trial: Trial, case: Case) -> Counted:
         (*recorder.sketches, *recorder.moved_sketches),
         tuple(sketch for sketch in inputs if sketch is not None),
         recorder.parts,
+        lossy.found,
     )
 
 
@@ -154,17 +158,18 @@ def _sketch_terms(trial: Trial, case: Case) -> protocol.SketchTerms:
 def _watch(trial: Trial, case: Case, reference: Counted, *, steady: bool) -> Watch:
     elements = sum(t.numel() for _, t in case.outputs if isinstance(t, torch.Tensor))
     counted = reference.compute, reference.moves, reference.work
-    return Watch(
-        trial.policy, *counted, elements, steady, reference.parts, TRUNCATION in reference.copies
-    )  # fmt: skip
+    casts = TRUNCATION in reference.copies
+    return Watch(trial.policy, *counted, elements, steady, reference.parts, casts, reference.drops)
 
 
 def rules_at(trial: Trial, case: Case, *, steady: bool) -> Watch:
     """What calls are held to at the size of ``case``: the work of the reference is counted there."""
-    with Recorder(launched=lambda: 0) as recorder:
+    lossy = Lossy()
+    with Recorder(launched=lambda: 0, flow=lossy) as recorder:
         trial.reference.run(case.inputs, case.seed)
     work = recorder.work()[1]
-    counted = Counted(recorder.compute, recorder.moves, recorder.copies, work, (), (), recorder.parts)
+    made = recorder.compute, recorder.moves, recorder.copies
+    counted = Counted(*made, work, (), (), recorder.parts, lossy.found)
     return _watch(trial, case, counted, steady=steady)
 
 

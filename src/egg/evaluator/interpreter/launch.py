@@ -8,6 +8,7 @@ import inspect
 import operator
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -88,7 +89,8 @@ class Launcher:
             repeat(self.session.effects.get(turn, {}), bound)
             return
         try:
-            self._run(kernel, name, bound, parameters, shape, options)
+            run = partial(self._run, kernel, name, bound, parameters, shape, options)
+            run() if self.session.around is None else self.session.around(name, bound, run)
             if self.session.excerpt is not None:
                 self.session.effects[turn] = effects(bound)
         except StaticAssertion:

@@ -103,6 +103,9 @@ class Session:
     excerpt: Any = None
     """Which programs run, where not all do (:class:`egg.evaluator.interpreter.excerpt.Excerpt`)."""
 
+    around: Any = None
+    """Is handed each launch (kernel, arguments, what runs it), and runs it or does something in its place."""
+
     effects: dict[tuple[str, int], dict[str, bytes]] = field(default_factory=dict)
     """What launches at the task's own size left in small memories, by kernel, number of its launch and
     argument: what they leave again where they are skipped."""

@@ -35,6 +35,10 @@ ENOUGH = 0.9
 """Of a tensor's samples that are carried."""
 NEAR = 1e-3
 """The angle between two columns that count as one: far below what a norm over thousands of elements turns."""
+ROUNDINGS = 64.0
+"""By which such an angle may be off where rounding alone turns it: what is added and taken off again is
+larger than the rest, and rounds by its own size."""
+UNLIKELY = 1e6
 CONSTANT = 1e-9
 PIECE = 1 << 16
 """Columns that are compared at a time."""
@@ -65,6 +69,8 @@ class Draw:
     outputs: tuple[torch.Tensor, ...] = ()
     opaque: bool = False
     """Whether some output cannot be looked at."""
+    copied: list[Draw] = field(default_factory=list)
+    """The same call with kernels that copy, one for each choice of what they copy."""
     _read: tuple[tuple[torch.Tensor, ...], bool] = (), False
     _kept: Counter[bool] = field(default_factory=Counter)
 
@@ -155,11 +161,14 @@ def _by_occurrence(steps: Sequence[Step]) -> dict[Any, Step]:
     return named
 
 
-def contributes(draws: Sequence[Draw]) -> bool:
-    """Whether something but operators of PyTorch computed: in doubt, yes. The draws have one form."""
+def contributes(draws: Sequence[Draw], *, exact: bool = False) -> bool:
+    """Whether something but operators of PyTorch computed: in doubt, yes. The draws have one form.
+
+    ``exact``: what is carried differs by rounding alone, or something computed.
+    """
     if any(draw.opaque for draw in draws):
         return True
-    trace = _Trace(draws)
+    trace = _Trace(draws, exact=exact)
     pending = [
         (len(draws[0].steps), _columns(outputs)) for outputs in zip(*(d.outputs for d in draws), strict=True)
     ]
@@ -204,7 +213,8 @@ def _columns(tensors: Sequence[torch.Tensor]) -> _Columns:
 class _Trace:
     """Everything that was there to be carried, in the order in which it came."""
 
-    def __init__(self, draws: Sequence[Draw]) -> None:
+    def __init__(self, draws: Sequence[Draw], *, exact: bool) -> None:
+        self._exact = exact
         self._sources: list[tuple[int, _Columns]] = []
         self._add(-1, [draw.inputs for draw in draws])
         for number in range(len(draws[0].steps)):
@@ -225,28 +235,41 @@ class _Trace:
                 break
             if source.floating != wanted.floating:
                 continue
-            hits = _near(wanted, source) if wanted.floating else _equal(wanted, source)
+            hits = (
+                _near(wanted, source, self._exact) if wanted.floating else _equal(wanted, source, self._exact)
+            )
             if number >= 0 and bool((hits & left).any()):
                 found.add(number)
             left &= ~hits
         return found if float(left.double().mean()) <= 1.0 - ENOUGH else None
 
 
-def _near(wanted: _Columns, source: _Columns) -> torch.Tensor:
+def _near(wanted: _Columns, source: _Columns, exact: bool) -> torch.Tensor:
+    """Whether some column of the source is one with each that is wanted."""
+    least = torch.full_like(wanted.blur, NEAR)
+    if exact:
+        least = torch.maximum(2.0 * wanted.blur, (ROUNDINGS * wanted.blur).clamp_max(NEAR))
     hits = torch.zeros_like(wanted.constant)
     for start in range(0, source.blur.numel(), PIECE):
         piece = slice(start, start + PIECE)
         cosine = (wanted.directions.T @ source.directions[:, piece]).abs()
         angle = (2.0 * (1.0 - cosine)).clamp_min(0.0).sqrt()
-        allowed = (wanted.blur[:, None] + source.blur[None, piece]).clamp_min(NEAR)
+        blur = torch.zeros_like(source.blur[piece]) if exact else source.blur[piece]
+        allowed = torch.maximum(wanted.blur[:, None] + blur[None], least[:, None])
         hits |= ((angle <= allowed) & ~source.constant[None, piece]).any(1)
     return hits
 
 
-def _equal(wanted: _Columns, source: _Columns) -> torch.Tensor:
+def _equal(wanted: _Columns, source: _Columns, exact: bool) -> torch.Tensor:
     """Small integers are like others by chance: a tensor counts where every sample of it is found, and the
-    samples differ from one another."""
-    if wanted.raw.unique(dim=1).shape[1] < SAMPLES // 4:
+    samples differ from one another. ``exact``: or each by itself, where none is like others by chance."""
+    told = exact and _is_told(wanted, source)
+    if not told and wanted.raw.unique(dim=1).shape[1] < SAMPLES // 4:
         return torch.zeros_like(wanted.constant)
     hits = torch.stack([(source.raw == column[:, None]).all(0).any() for column in wanted.raw.T])
-    return hits if bool((hits | wanted.constant).all()) else torch.zeros_like(hits)
+    return hits if told or bool((hits | wanted.constant).all()) else torch.zeros_like(hits)
+
+
+def _is_told(wanted: _Columns, source: _Columns) -> bool:
+    """Whether numbers are so many that a column is none of the source's by chance."""
+    return wanted.raw.unique().numel() ** float(wanted.raw.shape[0]) >= UNLIKELY * source.constant.numel()

@@ -14,6 +14,7 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from egg.evaluator.operators import reads
+from egg.evaluator.operators.lossy import loses
 from egg.evaluator.operators.parts import parts_of
 from egg.evaluator.operators.reads import Reader
 from egg.evaluator.operators.runs import Follower
@@ -121,6 +122,8 @@ class Recorder(LightMode):
         self.moves: Counter[str] = Counter()
         self.copies: Counter[str] = Counter()
         """Of other than ``given`` tensors, into another order or dtype."""
+        self.lossy = 0
+        """Of those to integers or truth values, how many drop fractions or high bits by their values."""
         self.parts: Counter[str] = Counter()
         """What the compute operations did inside (:mod:`.parts`), where work is added up."""
         self.seen: set[str] = set()
@@ -245,6 +248,7 @@ class Recorder(LightMode):
             return
         if _truncates(source, result):
             self.copies[TRUNCATION] += 1
+            self.lossy += loses(source, result)
         if not in_order or not _truncates(source, result):
             self.copies[CAST if in_order else name] += 1
         if self._sketcher is not None:

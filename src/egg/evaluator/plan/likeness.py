@@ -14,7 +14,8 @@ Where sizes do not explain a number that may choose among ways, it is put down i
 (:attr:`Likeness.branches`) for the verdict.
 
 Grids and options of a launch (warps, stages) follow from block sizes, and those may be chosen by size. Free
-are also the length of a table that the host makes, how large new memory is, and strides of views but zero.
+are also strides of views but zero, and lengths of tables and new memory that no function reads: of others
+they are the library's share (:mod:`~egg.evaluator.plan.lengths`), and may be padded.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import ast
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from egg.evaluator.plan.lengths import compared_lengths, is_memory, is_table, memory
 from egg.evaluator.plan.sizes import Number, Scales
 from egg.evaluator.plan.vocabulary import OPTIONS
 
@@ -118,6 +120,10 @@ class _Reading:
     """New memory that no step has worked on: what was copied into it."""
     made: dict[str, str] = field(default_factory=dict)
     """Results of steps, by the step's number."""
+    rooms: dict[str, ast.expr] = field(default_factory=dict)
+    """New memory and tables: the call that gave each."""
+    handed: set[str] = field(default_factory=set)
+    """New memory that launches were handed."""
     seen: set[str] = field(default_factory=set)
     count: int = 0
     nodes: int = 0
@@ -158,7 +164,7 @@ class _Reading:
         if not names:
             return False
         if name.startswith(EMPTY):
-            self.empty[names[0]] = []
+            self.empty[names[0]], self.rooms[names[0]] = [], value
             return True
         if name not in VIEWS | CARRIES and not (name == "to" and _keeps_its_type(value)):
             return False
@@ -185,11 +191,14 @@ class _Reading:
             self._work_on(self._root(value.func.value), f"step_{self.count}")
         for place, name in enumerate(names):
             self.made[name] = f"step_{self.count}_{place}"
+        if names and (_is_zeros(value) or is_table(value)):
+            self.rooms[names[0]] = value
         return _Step(text, whole)
 
     def _work_on(self, name: str, step: str) -> None:
         """New memory is that of the first step that it is handed to."""
         root = self._root(ast.Name(name, ast.Load()))
+        self.handed.add(root)
         if root in self.empty and not self.empty[root]:
             del self.empty[root]
             self.made[root] = step
@@ -227,14 +236,19 @@ class _Reading:
     def _expanded(self, name: str) -> ast.expr:
         self._count_node()
         if name in self.made:
-            return ast.Name(self.made[name], ast.Load())
+            return self._memory(name, ast.Name(self.made[name], ast.Load()))
         if name in self.moves:
             return self._whole(self.moves[name])
         if name in self.empty:
             calls = [v for v in self.empty[name] if isinstance(v, ast.Call)]
             parts = [part for v in calls for part in (self._place(v), *map(self._whole, v.args[:1]))]
-            return ast.Call(ast.Name("copied", ast.Load()), parts, [])
+            made = ast.Call(ast.Name("copied", ast.Load()), parts, [])
+            return self._memory(name, made) if name in self.handed else made
         return ast.Name(name, ast.Load())
+
+    def _memory(self, name: str, made: ast.expr) -> ast.expr:
+        """With its lengths, where it is new memory or a table: a function is handed all of it."""
+        return memory(made, self.rooms[name], self._whole) if name in self.rooms else made
 
     def _place(self, copy: ast.Call) -> ast.expr:
         """The part of new memory that a copy goes to."""
@@ -268,13 +282,19 @@ def _replaced(node: ast.expr, by: Callable[[str], ast.expr]) -> ast.expr:
 
 def _compared(one: _Step, two: _Step, scales: Scales) -> list[str]:
     """Raises where they differ; returns numbers of a launch that sizes do not explain."""
-    free = _is_memory(one.value) and _is_memory(two.value)
-    tables = ast.unparse(one.value).startswith("torch.tensor(")
+    free = _is_zeros(one.value) and _is_zeros(two.value)
+    tables = is_table(one.value)
     branches: list[str] = []
     waiting: list[tuple[ast.AST, ast.AST, bool]] = [(one.value, two.value, True)]
     while waiting:
         a, b, computes = waiting.pop()
         left, right = _number(a), _number(b)
+        if is_memory(a) and is_memory(b):
+            difference, rest = compared_lengths(a, b, scales)
+            if difference:
+                raise _Other(f"{difference} for {_both(one.text, two.text)}", is_number=True)
+            waiting += [(*pair, False) for pair in rest]
+            continue
         if left is not None and right is not None:
             if one.kernel and _chooses(left, right, scales):
                 branches.append(f"kernel {one.kernel} is handed {left!r}, at the smaller size {right!r}")
@@ -364,7 +384,7 @@ def _keeps_its_type(call: ast.Call) -> bool:
     return not call.args and all(k.arg in ("memory_format", "copy") for k in call.keywords)
 
 
-def _is_memory(value: ast.expr) -> bool:
+def _is_zeros(value: ast.expr) -> bool:
     return isinstance(value, ast.Call) and _name(value).startswith(ZEROS)
 
 

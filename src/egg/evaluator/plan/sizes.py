@@ -29,6 +29,7 @@ class Scales:
             for one, two in shapes
             for a, b in itertools.combinations(range(len(one) + 1), 2)
         )
+        self._single = list(single)[:MOST_SINGLE]
         singles = [p for p in single if p[0] != p[1]][:MOST_SINGLE]
         products = dict.fromkeys((a * c, b * d) for (a, b), (c, d) in itertools.product(singles, singles))
         self._pairs: list[Pair] = [p for p in {**single, **runs, **products} if p[0] != p[1] and all(p)]
@@ -58,6 +59,38 @@ class Scales:
             for larger, smaller in self._pairs
             for n in DIVISORS
             for up in (False, True)
+        )
+
+    def explains_length(self, one: int, two: int) -> bool:
+        """Whether the share of memory that is handed over is no larger at the own size.
+
+        Its lengths follow from sizes, or are two sizes that lie behind one another, or a size padded to full
+        blocks or to a power of two, or that for each element of another size. Shorter memory is none.
+        """
+        if one <= two or self.explains(one, two) or self._joined(one, two):
+            return True
+        return any(
+            self._padded(one // larger, two // smaller)
+            for larger, smaller in [(1, 1), *self._pairs, *self._single]
+            if one % larger == 0 and two % smaller == 0
+        )
+
+    def _joined(self, one: int, two: int) -> bool:
+        return any(
+            one - larger - c == other and two - smaller - c == least
+            for larger, smaller in self._single
+            for other, least in self._single
+            for c in range(-OFFSETS, OFFSETS + 1)
+        )
+
+    def _padded(self, one: int, two: int) -> bool:
+        blocks = [n for n in DIVISORS if one % n == 0 and two % n == 0]
+        return any(
+            (one, two) == (_padded_to(larger, n), _padded_to(smaller, n))
+            for larger, smaller in self._pairs
+            for n in blocks
+        ) or any(
+            (one, two) == (_power_of_two(larger), _power_of_two(smaller)) for larger, smaller in self._pairs
         )
 
     def quotient(self, one: Number, two: Number) -> bool:
@@ -97,3 +130,11 @@ def _same_rank(pair: tuple[Sequence[int], Sequence[int]]) -> bool:
 
 def _divided(size: int, by: int, up: bool) -> int:
     return -(-size // by) if up else size // by
+
+
+def _padded_to(size: int, block: int) -> int:
+    return -(-size // block) * block
+
+
+def _power_of_two(size: int) -> int:
+    return 1 << (size - 1).bit_length()

@@ -99,6 +99,8 @@ class Watch:
     """What the reference's operations do inside."""
     truncates: bool = False
     """Whether the reference casts floats to integers or truth values."""
+    drops: bool = False
+    """Whether some operation of the reference drops fractions or high bits, by its values."""
     calls: int = 0
     library: Counter[str] = field(default_factory=Counter)
 
@@ -129,6 +131,8 @@ class Watch:
             counted = {name: count for name, count in record.copies.items() if name not in CASTS}
         if (self.truncates or wanted & TRUNCATING) and TRUNCATION in record.copies:
             counted[TRUNCATION] = record.copies[TRUNCATION]
+        elif self.drops and record.lossy:
+            counted[TRUNCATION] = record.lossy
         return replace(record, copies=counted)
 
     def _check_fig_leaf(self, record: Record) -> None:

@@ -14,7 +14,6 @@ import torch
 
 from egg.evaluator.interpreter import undefined
 from egg.evaluator.interpreter.session import by_lot, propagated
-from egg.evaluator.operators import contributed
 from egg.evaluator.operators.contributed import Draw
 from egg.evaluator.operators.ops import Recorder
 from egg.evaluator.operators.runs import Flow
@@ -27,12 +26,12 @@ from egg.evaluator.transport import arena as arenas
 from egg.evaluator.transport import exchange, freshen, protocol
 from egg.evaluator.transport.slots import Slot
 from egg.evaluator.worker import faults
+from egg.evaluator.worker.following import Following
 from egg.evaluator.worker.held import state_of
 from egg.evaluator.worker.hostreads import HostReads, recorded
 from egg.evaluator.worker.launches import InterpretedLaunches
 from egg.evaluator.worker.outputs import aliases, copy_out, kind_of, leaves_of, shared_storages
 from egg.evaluator.worker.pretend import ClaimCuda
-from egg.evaluator.worker.remembering import Remembering
 from egg.evaluator.worker.settings import Settings, as_frozen, checked, frozen
 
 MOST_NUMBERS = 2_000
@@ -43,7 +42,7 @@ MOST_COPIES, COPIED_BYTES = 4096, 64 << 20
 """Of inputs that are held at addresses of their own."""
 
 
-class Calling(Remembering):
+class Calling(Following):
     """Requests that call the candidate."""
 
     def on_forward(self, asked: protocol.Forward) -> protocol.Forwarded:
@@ -68,6 +67,7 @@ class Calling(Remembering):
         draw = Draw(options.follow) if options.follow is not None else None
         if draw is not None:
             draw.begin(arguments)
+        writing = launches.around(self._written.launch) if draw is not None else contextlib.nullcontext()
         recorder = Recorder(
             fill_empties=filled,
             sketcher=Sketcher(terms.seed, terms.sizes) if terms else None,
@@ -88,7 +88,7 @@ class Calling(Remembering):
         if options.handed and isinstance(launches, InterpretedLaunches):
             counting = launches.counting()
         try:
-            with frozen, extremes, drawn, answers, marked, counting, recorder, HostReads() as reads:
+            with frozen, extremes, drawn, answers, marked, counting, writing, recorder, HostReads() as reads:
                 result = self._call_checked(arguments, options.grad)
             drew = generators.advanced(seeded, self._device)
             self._synchronize()
@@ -241,16 +241,6 @@ class Calling(Remembering):
         shared, pairs = tuple(shared_storages(held)), tuple((at, found) for at, found in within if found)
         del held, within
         return protocol.Dropped(shared, pairs, self._live() if asked.count else 0)
-
-    def on_contributes(self, asked: protocol.Contributes) -> protocol.Contribution:
-        """Whether own kernels computed in the calls that were followed; forgets them where that is known."""
-        found = contributed.alike(self._draws)
-        if len(found) < asked.draws and asked.aligned:
-            found = contributed.aligned(self._draws)
-        if len(found) < asked.draws:
-            return protocol.Contribution(len(found), own=True)
-        self._draws = []
-        return protocol.Contribution(len(found), contributed.contributes(found))
 
     def on_calls(self, asked: protocol.Calls) -> protocol.Called:
         """One call per entry of ``moves``, rotating over the sets; every output is delivered.

@@ -57,6 +57,7 @@ def recorded(recorder: Recorder, reads: HostReads, launches: Launches) -> Record
         ops=dict(recorder.compute),
         moves=dict(recorder.moves),
         copies=dict(recorder.copies),
+        lossy=recorder.lossy,
         reads=dict(reads.seen | reads.in_place | recorder.reads),
         launches=launches.counts(),
         before=before,

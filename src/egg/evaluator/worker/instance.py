@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from egg.evaluator.operators.contributed import Draw
+from egg.evaluator.operators.copied import Written
 from egg.evaluator.restrict.integrity import Snapshot
 from egg.evaluator.transport import exchange, protocol
 from egg.evaluator.transport.arena import Arena
@@ -56,6 +57,8 @@ class Instance:
         """Attributes that forward is to leave for its callers, which the judge compares."""
         self._draws: list[Draw] = []
         """Calls that were followed."""
+        self._written = Written()
+        """What their kernels wrote to."""
         self._pretence: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
         self._loaded: protocol.Weights | None = None
         self._watched: Sequence[Launched] = []

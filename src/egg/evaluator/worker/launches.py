@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any, Protocol
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from egg.evaluator.offline.describe import Launched
     from egg.evaluator.timing.launch_times import Marks
 
+Around = Callable[[str, Mapping[str, Any], Callable[[], object]], None]
+"""Is given a kernel's name, its arguments and what launches it."""
 MOST_DESCRIBED = 24
 """Kernels that are described of one call while others wait for the GPU: a disassembler runs for each."""
 
@@ -39,6 +41,9 @@ class Launches(Protocol):
 
     def reset(self) -> None: ...
     def skip(self, kernels: set[str]) -> None: ...
+    def around(self, launch: Around) -> AbstractContextManager[None]:
+        """Meanwhile hand each launch over, to be run or not."""
+        ...
 
 
 @dataclass
@@ -71,6 +76,7 @@ class JitLaunches:
         self._watched: list[Watched] | None = None
         self._capture: Counter[str] | None = None
         self._marks: Marks | None = None
+        self._around: Around | None = None
         self._wrap_graphs(graphs)
         original = JITFunction.run
 
@@ -83,6 +89,9 @@ class JitLaunches:
                 recorder.note_launch((args, kwargs))
             if name in self._skip:
                 return None
+            if self._around is not None and not self.capturing:
+                bound = dict(zip(kernel.arg_names, args, strict=False)) | kwargs
+                return self._around(name, bound, lambda: original(kernel, *args, **kwargs))
             if self._watched is not None:
                 return self._watch(name, original, kernel, args, kwargs)
             if self._marks is not None and not self.capturing:
@@ -131,6 +140,15 @@ class JitLaunches:
     def capturing(self) -> bool:
         """Whether a CUDA graph is being recorded: what is launched then runs later."""
         return self._capture is not None
+
+    @contextmanager
+    def around(self, launch: Around) -> Iterator[None]:
+        """Launches inside a capture, and those of a replay, run as they are."""
+        self._around = launch
+        try:
+            yield
+        finally:
+            self._around = None
 
     @contextmanager
     def marked(self, marks: Marks) -> Iterator[None]:
@@ -223,6 +241,14 @@ class InterpretedLaunches:
 
     def skip(self, kernels: set[str]) -> None:
         self._session.skip = set(kernels)
+
+    @contextmanager
+    def around(self, launch: Around) -> Iterator[None]:
+        self._session.around = launch
+        try:
+            yield
+        finally:
+            self._session.around = None
 
     def asked(self) -> tuple[tuple[str, Numbers], ...]:
         """Every kernel with the numbers it was launched with, so far."""

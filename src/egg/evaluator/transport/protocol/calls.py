@@ -66,6 +66,8 @@ class Record:
     """By all operators."""
     parts: Mapping[str, int] = field(default_factory=dict)
     """What operators did inside, as :mod:`~egg.evaluator.operators.parts` counts it."""
+    lossy: int = 0
+    """Copies to integers or truth values that drop fractions or high bits."""
 
 
 @dataclass(frozen=True)
@@ -325,6 +327,40 @@ class Contributes(Request[Contribution], command="contributes"):
     draws: int
     aligned: bool = False
     """Whether to compare them by what they have in common, where fewer did."""
+
+
+@dataclass(frozen=True)
+class Copy(Request[Done], command="copy"):
+    """Call ``number`` of those that were followed once more: own kernels copy operands in place of their
+    work."""
+
+    call: CallSet
+    seed: int
+    number: int
+
+
+class By(StrEnum):
+    """What is asked of calls in which kernels copied."""
+
+    CARRIED = "carried"
+    """Whether PyTorch's operators make the answer, up to what is carried."""
+    EQUAL = "equal"
+    """Whether they answer alike."""
+    FINITE = "finite"
+    """Whether they have a number wherever the call has one."""
+
+
+@dataclass(frozen=True)
+class Needed:
+    own: bool
+    """Whether the answer needs what own kernels compute."""
+
+
+@dataclass(frozen=True)
+class Needs(Request[Needed], command="needs"):
+    """Compare the calls that were followed with those in which kernels copied, and forget them."""
+
+    by: By
 
 
 @dataclass(frozen=True)

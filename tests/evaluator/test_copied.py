@@ -1,0 +1,140 @@
+"""Whether an answer needs what own kernels compute: asked with kernels that copy in their place."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch.utils._python_dispatch import _disable_current_modes
+
+from egg.evaluator.operators.contributed import Draw, aligned, contributes
+from egg.evaluator.operators.copied import Copied, Written, carried, every_way
+from egg.evaluator.operators.ops import Recorder
+
+ROWS, FEATURES = 32, 64
+WEIGHT = torch.randn(FEATURES, FEATURES, generator=torch.Generator().manual_seed(0))
+LAUNCHED: list[Any] = []
+"""What launches are handed to."""
+
+
+def kernel(
+    name: str, compute: Callable[..., torch.Tensor], made: torch.Tensor, *read: torch.Tensor
+) -> torch.Tensor:
+    """Launch a kernel that writes ``made``."""
+
+    def run() -> None:
+        with _disable_current_modes():
+            made.copy_(compute(*read))
+
+    bound = {"out": made} | {f"in_{place}": one for place, one in enumerate(read)}
+    LAUNCHED[-1].launch(name, bound, run)
+    return made
+
+
+def own(compute: Callable[..., torch.Tensor], *read: torch.Tensor) -> torch.Tensor:
+    """What a kernel makes of tensors, of the form of the first."""
+    return kernel(str(getattr(compute, "__code__", compute)), compute, torch.empty_like(read[0]), *read)
+
+
+def needs(forward: Callable[[torch.Tensor], torch.Tensor], dtype: torch.dtype = torch.float32) -> bool:
+    written, draws = Written(), []
+    for _ in range(6):
+        x, draw = torch.randn(ROWS, FEATURES).to(dtype), Draw(7)
+        _called(forward, x, draw, written)
+        draw.copied.extend(every_way(written, lambda call, x=x: _called(forward, x, call, call), 7))
+        draws.append(draw)
+    return contributes(aligned(draws)) and not carried(draws)
+
+
+def _called(forward: Callable[..., torch.Tensor], x: torch.Tensor, draw: Draw, launched: Any) -> None:
+    draw.begin([x])
+    if isinstance(draw, Copied):
+        draw.have([WEIGHT])
+    LAUNCHED.append(launched)
+    with Recorder(flow=draw, fill_empties=lambda t: t.fill_(float("nan") if t.is_floating_point() else 0)):
+        result = forward(x)
+    LAUNCHED.pop()
+    draw.end([result])
+
+
+def codes(x: torch.Tensor) -> torch.Tensor:
+    bits = x.view(torch.int32)
+    return torch.where(bits < 0, bits ^ 0x7FFFFFFF, bits)
+
+
+def floats(c: torch.Tensor) -> torch.Tensor:
+    return torch.where(c < 0, c ^ 0x7FFFFFFF, c).view(torch.float32)
+
+
+def shifted(x: torch.Tensor) -> torch.Tensor:
+    return own(lambda h: h + h.sum(1, keepdim=True), x)
+
+
+def turned(x: torch.Tensor) -> torch.Tensor:
+    return (x + x.sum(1, keepdim=True)).t()
+
+
+def largest_of_codes(x: torch.Tensor) -> torch.Tensor:
+    made = kernel("codes", codes, torch.empty_like(x, dtype=torch.int32), x)
+    found = torch.sort(made, descending=True).values[:, :4].contiguous()
+    return kernel("floats", floats, torch.empty_like(found, dtype=torch.float32), found)
+
+
+def product_between_shifts(x: torch.Tensor) -> torch.Tensor:
+    made, sums, columns = shifted(x) @ WEIGHT, x.sum(1, keepdim=True), WEIGHT.sum(0)
+    return F.gelu(own(lambda h, s, c: h - s * c, made, sums, columns))
+
+
+@pytest.mark.parametrize(
+    "forward",
+    [
+        lambda x: torch.softmax(shifted(x), 1),
+        lambda x: own(lambda h: h * torch.arange(1, FEATURES + 1), F.layer_norm(shifted(x), (FEATURES,))),
+        lambda x: own(lambda h, given: h + given, F.gelu(own(torch.neg, x)), x),
+        lambda x: F.normalize(own(lambda h: h * h.amax(1, keepdim=True), x)),
+        lambda x: torch.softmax(kernel("t", turned, x.new_empty(FEATURES, ROWS), x), 0),
+        product_between_shifts,
+        largest_of_codes,
+    ],
+)  # fmt: skip
+def test_what_the_answer_does_not_need(forward: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    assert not needs(forward)
+
+
+@pytest.mark.parametrize(
+    "forward",
+    [
+        lambda x: own(F.gelu, x @ WEIGHT),
+        lambda x: own(lambda h: F.layer_norm(h, (FEATURES,)), x) @ WEIGHT,
+        lambda x: own(lambda h, given: h + given, x @ WEIGHT, x),
+        lambda x: torch.softmax(own(lambda h: h * 2 + h.sum(0), x), 1),
+        lambda x: torch.sort(own(lambda h: h * h, x)).values,
+    ],
+)
+def test_what_the_answer_needs(forward: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    assert needs(forward)
+
+
+def test_calls_that_are_never_alike() -> None:
+    calls = itertools.count(1)
+
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        torch.zeros(next(calls)).add(1)
+        return torch.softmax(shifted(x), 1)
+
+    assert not needs(forward)
+
+
+def test_what_an_earlier_call_left_is_not_copied() -> None:
+    """Pieces are as large as no result: there is nothing to copy, and what lies there is the kernel's own."""
+    kept = torch.empty(ROWS, FEATURES)
+
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        kernel("norm", lambda *p: F.layer_norm(torch.cat(p), (FEATURES,)), kept, *x.split(8))
+        return own(lambda h: h * 2, kept) @ WEIGHT
+
+    assert needs(forward)

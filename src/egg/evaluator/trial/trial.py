@@ -115,6 +115,8 @@ class Trial:
     """The GPU that measures, or the one compiled for; ``None`` where the table does not know it."""
     restricted: bool = True
     """Whether the candidate runs under guards; not where the static gate is left out on request."""
+    plan: bool = False
+    """Whether the candidate is a recorded plan, which compares no values of tensors."""
     offline: Offline | None = None
     """Set on a machine without a GPU."""
     opponents: Opponents | None = None

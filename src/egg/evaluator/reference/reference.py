@@ -21,6 +21,7 @@ from torch import nn
 
 from egg.core.errors import MachineError, TaskError
 from egg.core.policy import Precision
+from egg.evaluator.reference import drawn
 from egg.evaluator.reference.answers import differ, far, finite_share, same_bytes, same_values
 from egg.evaluator.reference.case import Case
 from egg.evaluator.reference.reserve import apart
@@ -67,9 +68,8 @@ class Reference:
     """Whether forward draws random numbers."""
 
     def __post_init__(self) -> None:
-        with precision_scope(self.precision):
-            self._reweighed = False
-            self.module: nn.Module = self.program.build(BUILD_SEED, self.device, self.precision)
+        self._reweighed = False
+        self.module: nn.Module = self._built(BUILD_SEED)
         self.initial = {name: value.detach().clone() for name, value in self.module.state_dict().items()}
         self.finite_share = 1.0
         """Of the outputs for the task's own inputs: a mask may leave rows without a number."""
@@ -84,6 +84,8 @@ class Reference:
         self.moving: set[str] = set()
         """Buffers that forward changes."""
         self._yardsticks: list[Yardstick] = [Yardstick.FP64]
+        self._counts: drawn.Counts | None = None
+        """What counts calls, once it was asked for."""
         self._trusted: Yardstick | None = None
         """A stand-in for the fp64 run that answered as the reference does, at some question."""
         self.sample = self._first_question()
@@ -217,10 +219,17 @@ class Reference:
 
     def anew(self) -> nn.Module:
         """A module that was never called, with the weights of the one that was."""
-        with precision_scope(self.precision):
-            module = self.program.build(BUILD_SEED, self.device, self.precision)
+        module = self._built(BUILD_SEED)
         module.load_state_dict(self.module.state_dict())
         return module
+
+    def _built(self, seed: int) -> nn.Module:
+        with precision_scope(self.precision):
+            return self.program.build(seed, self.device, self.precision)
+
+    def _called(self, module: nn.Module) -> None:
+        """One forward of another module than the reference's own."""
+        self.measured(module, self.draw(), Yardstick.ITSELF, None, FORWARD_SEED)
 
     def widen(self) -> None:
         """To float64, weights and buffers too."""
@@ -236,14 +245,23 @@ class Reference:
             half = any(t.dtype in SINGLE for t in self.initial.values())
             self._yardsticks = list(candidates(stochastic=drawing, half=half))
 
-    def reweigh(self) -> None:
-        """New generic weights, the same kind of numbers but none of the special ones."""
+    def reweigh(self, *, late: bool = True) -> None:
+        """New generic weights, the same kind of numbers but none of the special ones.
+
+        What is drawn and no such number is drawn anew, and what counts calls stands where it would
+        very many calls later, or any number of them.
+        """
         self._reweighed = True
         rerandomise(self.module, secrets.randbits(48))
+        drawn.redraw(self.module, self.initial, self._built)
+        if self._counts is None:
+            twin = self.anew() if self.moving else self.module
+            self._counts = drawn.counts(twin, self.moving, lambda: self._called(twin))
+        self._counts.put(self.module, late=late)
 
     def other_weights(self) -> None:
         """New generic weights, where there is an answer to the task's own inputs under them."""
-        self.reweigh()
+        self.reweigh(late=False)
         try:
             answered = finite_share(outputs_of(self.run(self.draw())))
         except TaskError:  # a table that the program looks up by what it computed of the weights

@@ -136,11 +136,11 @@ class Reference:
             draws = Draws()
             with Recorded(draws):
                 result = self.run(inputs, seed)
-            outputs, returned = outputs_of(result), structure_of(result)
+            outputs, returned, stands = outputs_of(result), structure_of(result), self._stands()
             by, exact = self._exact(inputs, outputs, draws, seed)
             return Case(
                 label, inputs, structure, tensors, outputs, exact, own, draws, seed,
-                yardstick=by, returned=returned,
+                yardstick=by, returned=returned, stands=stands,
             )  # fmt: skip
         by, exact, why = self.yardstick, [], ""
         if golden and by is Yardstick.FP64:
@@ -149,14 +149,18 @@ class Reference:
             except (TaskError, MachineError) as error:
                 why = str(error)
         result = self.run(inputs, seed)
-        outputs, returned = outputs_of(result), structure_of(result)
+        outputs, returned, stands = outputs_of(result), structure_of(result), self._stands()
         if why:
             self._give_up(why)  # not before: inputs that the program itself does not take say nothing of it
         if golden and (why or by is not Yardstick.FP64):
             by, exact = self._exact(inputs, outputs, None, seed)
         return Case(
-            label, inputs, structure, tensors, outputs, exact, own, seed=seed, yardstick=by, returned=returned
-        )
+            label, inputs, structure, tensors, outputs, exact, own, seed=seed,
+            yardstick=by, returned=returned, stands=stands,
+        )  # fmt: skip
+
+    def _stands(self) -> str:
+        return generators.digest(self.device) if self.advances else ""
 
     @property
     def reweighed(self) -> bool:

@@ -14,7 +14,7 @@ from torch import nn
 from egg.core.errors import TaskError
 from egg.core.policy import Precision
 from egg.core.source import Task
-from egg.evaluator.task.distributions import DISTRIBUTIONS, redraw, rerandomise
+from egg.evaluator.task.distributions import DISTRIBUTIONS, redraw, rerandomise, rescaled
 from egg.evaluator.task.precision import precision_scope
 from egg.evaluator.task.program import Program, map_tensors, outputs_of, to_double
 
@@ -346,3 +346,20 @@ def test_rerandomise_is_a_function_of_the_seed_and_keeps_tying():
     assert torch.equal(one.linear.weight, two.linear.weight)
     assert not torch.equal(one.linear.weight, three.linear.weight)
     assert one.tied.weight is one.linear.weight
+
+
+def test_a_table_at_another_scale_repeats_what_it_repeated() -> None:
+    half = torch.linspace(-2.0, 2.0, 17)
+    table = torch.cat([half, half, -half])
+    other = rescaled(table, 3)
+    assert torch.equal(other[:17], other[17:34])
+    assert torch.equal(other[:17], -other[34:])
+    assert other[8] == 0.0
+    share = (other / table)[table != 0.0]
+    assert bool(((share > 0.6) & (share < 0.9)).all())
+    assert float(share.max() - share.min()) > 0.01  # one element does not tell the scale of the others
+
+
+def test_masks_and_integers_are_not_put_at_another_scale() -> None:
+    for table in (torch.tensor([0.0, -torch.inf, 0.0]), torch.arange(5), torch.ones(3, dtype=torch.bool)):
+        assert torch.equal(rescaled(table, 3), table)

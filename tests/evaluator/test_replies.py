@@ -40,6 +40,7 @@ FORWARD: dict[str, Any] = {
     "aliases": [["0", "an input"]],
     "launched": {"kernel": 2},
     "drew": False, "found": [], "returned": "tensor", "handed": [["kernel's n", "3"]], "left": "",
+    "stands": "9f86d081",
 }  # fmt: skip
 GOOD: dict[str, dict[str, Any]] = {
     "load": {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from egg.core.source import Task
-from egg.evaluator.judge.constructors import check, settings
+from egg.evaluator.judge.constructors import check, private_names, settings
 from egg.evaluator.plan.assemble import Signature, constructor_text, form_literal
 from egg.evaluator.plan.skeleton import skeleton
 from egg.evaluator.plan.spelling import Unspelled
@@ -106,7 +106,7 @@ def guarded(before: str, constructed: str) -> tuple[str, Task]:
 
     task = task_of(before, constructed)
     with Program.load(task) as program:
-        kept = settings(program.module.__dict__["Model"]())
+        kept = settings(program.module.__dict__["Model"](), private_names(task.source))
     form = "(('list', ('tensor', (4, 8), (8, 1), torch.float32)), ('list',), ('list',), [True, True])"
     kernel = "import triton\n@triton.jit\ndef k(x):\n    pass\n"
     signature = Signature(form, ("k[(1,)](1)",), "x", tuple(kept), form_literal(list(kept.values())))
@@ -137,6 +137,56 @@ def test_attributes_of_a_part_are_compared() -> None:
     module.register_buffer("b", torch.ones(1, requires_grad=True))
     with torch.enable_grad(), pytest.raises(RuntimeError, match="no gradients"):
         module(x)
+
+
+PARTS = """
+class Gain(nn.Module):
+    floor = 0.5
+    def __init__(self):
+        super().__init__()
+        self._scale = 3.0
+        self.options = {"shift": 0.5, "kind": torch.float16}
+"""
+
+
+def test_private_numbers_dictionaries_and_numbers_of_a_class_are_compared() -> None:
+    import torch
+
+    text, task = guarded(PARTS, "self.gain = Gain(); self.w = 1.0")
+    assert "form_of([self.w, self.gain.floor, self.gain._scale, self.gain.options])" in text
+    assert not findings(text, task.source, (), ())
+    held: dict[str, object] = {}
+    exec(text.replace("k[(1,)](1)", "pass").replace("@triton.jit", ""), held)
+    module, x = held["ModelNew"](), torch.ones(4, 8)  # pyright: ignore
+    assert module(x) is x
+    gain = module.gain
+    for change, back in (
+        (lambda: setattr(gain, "_scale", 4.0), lambda: setattr(gain, "_scale", 3.0)),
+        (lambda: gain.options.update(shift=0.25), lambda: gain.options.update(shift=0.5)),
+        (lambda: gain.options.update(kind=torch.float32), lambda: gain.options.update(kind=torch.float16)),
+        (lambda: setattr(type(gain), "floor", 0.0), lambda: setattr(type(gain), "floor", 0.5)),
+    ):
+        change()
+        with pytest.raises(ValueError, match="no such call"):
+            module(x)
+        back()
+        assert module(x) is x
+
+
+def test_a_private_number_that_no_statement_names_cannot_be_compared() -> None:
+    hidden = PARTS.replace("self._scale = 3.0", "setattr(self, '_sc' + 'ale', 3.0)")
+    with pytest.raises(Unspelled, match="which no statement names"):
+        guarded(hidden, "self.gain = Gain(); self.w = 1.0")
+
+
+def test_what_a_library_keeps_of_its_layers_is_not_compared() -> None:
+    text, _ = guarded("", "self.cell = nn.LSTM(8, 8); self.w = 1.0")
+    assert "._" not in text.partition("form_of([self.w")[2].partition("]")[0]
+
+
+def test_a_private_number_that_is_drawn_is_refused() -> None:
+    with pytest.raises(Unspelled, match="depends on the seed"):
+        check(task_of("", "self._shift = int(torch.randint(1, 99, (1,))); self.w = 1.0"))
 
 
 def test_a_method_that_only_a_call_leads_to_is_left_out() -> None:

@@ -172,3 +172,23 @@ def test_what_cannot_be_recorded_is_refused_with_a_hint(oracle: Oracle, name: st
     assert refusal.gate is Gate.PLAN
     assert refusal.reason == reason
     assert refusal.hint
+
+
+def test_a_running_value_that_is_not_saved_has_no_plan(oracle: Oracle) -> None:
+    """Nothing would compare what a plan leaves there."""
+    found = case("honest/reads_a_table_that_is_not_saved")
+    moved = "self.wave.add_(0.01 * x.mean(0))\n        return torch.exp(0.1 * x) * self.wave"
+    text = found.task_path.read_text(encoding="utf-8")
+    source = text.replace("return torch.exp(0.1 * x) * self.wave", moved)
+    assert source != text
+    answer = oracle.plan(PlanRequest(Task("moved", source), Candidate.from_file(found.path)))
+    assert answer.refusal is not None
+    assert answer.refusal.reason == "plan.unsupported"
+    assert "forward moves wave" in answer.refusal.evidence
+    assert "persistent=True" in answer.refusal.hint
+
+
+def test_a_plan_reads_a_table_that_is_not_saved_where_the_module_has_it(oracle: Oracle) -> None:
+    source = plan_of(oracle, "honest/reads_a_table_that_is_not_saved")
+    assert "](x, self.wave, t1," in " ".join(source.split()).replace("( x", "(x")
+    assert "torch.sin" not in source.partition("class ModelNew")[2]

@@ -56,6 +56,7 @@ def plan_of(flattened: str) -> Written:
             list,
             ["x"],
             {"weight": ((8, 16), "torch.float32")},
+            {},
             state_of,
             parameters_of,
             SOURCE,

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from egg.core.errors import TaskError
-from egg.evaluator.gates import beyond, left, under_grad, unusual
+from egg.evaluator.gates import beyond, left, under_grad, unsaved, unusual
 from egg.evaluator.process.handle import Fault
 from egg.evaluator.reference.answers import finite_share
 from egg.evaluator.reference.case import Case
@@ -39,6 +39,7 @@ def run(trial: Trial) -> Notes:
         "unvaried": beyond.redrawn(trial, examine),
         "unusual": unusual.run(trial),
         "not_numbers": beyond.not_numbers(trial),
+        "unsaved": unsaved.run(trial),
     }
     if trial.reference.moving:
         trial.connection.restore_weights()  # an infinity must not stay in running statistics

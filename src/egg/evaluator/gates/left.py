@@ -16,12 +16,14 @@ from __future__ import annotations
 
 import secrets
 import time
+from typing import Any
 
 import torch
 
+from egg.evaluator.gates import carried
 from egg.evaluator.gates.moved import COUNTER, arrived, is_counter, usual
 from egg.evaluator.reference.answers import same_bytes, same_values
-from egg.evaluator.reference.left import own_errors
+from egg.evaluator.reference.left import Exactly, own_errors
 from egg.evaluator.trial.refused import Refused
 from egg.evaluator.trial.trial import Notes, Trial
 
@@ -51,26 +53,41 @@ def run(trial: Trial) -> Notes:
         compare_state(trial, reference_state(trial), 0)
         return {"buffers": []}
     trial.connection.restore_weights()  # earlier questions may have left NaN or infinity in the buffers
-    _called(trial, AS_BUILT, time.perf_counter())
+    _called(trial, AS_BUILT, time.perf_counter(), in_full=True)
     trial.connection.restore_weights()
     trial.connection.other_weights()
     most = max(LEAST, trial.settings.calls - secrets.randbelow(max(1, trial.settings.calls // 4)))
-    _called(trial, most, time.perf_counter() + trial.settings.calls_seconds / 2)
+    first, inputs = _called(trial, most, time.perf_counter() + trial.settings.calls_seconds / 2)
+    states = carried.run(trial, first, inputs)
     trial.connection.restore_weights()
-    return {"buffers": sorted(moving)}
+    return {"buffers": sorted(moving), "states": states}
 
 
-def _called(trial: Trial, most: int, until: float) -> None:
-    """Up to so many calls from the state that both sides have; what they leave is compared."""
-    before, calls = reference_state(trial), 0
+def _called(
+    trial: Trial, most: int, until: float, *, in_full: bool = False
+) -> tuple[dict[str, torch.Tensor], list[Any]]:
+    """Up to so many calls from the state that both sides have; what they leave is compared.
+
+    Where it is ``in_full``, elements that they leave alone are compared by their bits. Returns the state
+    before them, and the inputs of the last call.
+    """
+    before, calls, inputs = reference_state(trial), 0, []
+    exact = Exactly(trial.reference) if in_full else None
     while calls < most and (calls < LEAST or time.perf_counter() < until):
         calls += 1
-        case = trial.reference.answer(
-            f"call {calls} from the same state", trial.reference.draw(), golden=False
-        )
+        inputs, seed = trial.reference.draw(), secrets.randbits(31)
+        label = f"call {calls} from the same state"
+        if exact is not None:
+            exact.call(inputs, seed)
+        case = trial.reference.answer(label, inputs, golden=False, seed=seed)
         trial.buffers.place(case)
         trial.ask(case)
     compare_state(trial, before, calls)
+    if exact is not None:
+        theirs, ours = trial.connection.candidate_state(), reference_state(trial)
+        for name in theirs:
+            carried.check_alone(name, before, theirs, ours, exact.state())
+    return before, inputs
 
 
 def untouched(trial: Trial) -> None:

@@ -223,7 +223,7 @@ class _Own:
         self.launched |= answered.record.launches
         if grad is not protocol.GradMode.ON:
             trial.see(answered.record)
-        trial.check_generator(answered)
+        trial.check_generator(case, answered)
         numbers = trial.checks.check_form(case, answered.outputs)
         if reply.whole:
             trial.checks.check_values(case, trial.buffers.outputs(0), numbers)

@@ -5,7 +5,8 @@ counter moves: a cache keyed on pointers, ids, versions or a fingerprint of the 
 elements answers with yesterday's result; a captured graph that does not copy its inputs
 in, likewise. One that remembers rightly is found by what it launches: the same inputs take the
 same work, whenever they come. Then there are many calls (:mod:`~egg.evaluator.gates.many`), and
-what they leave behind is looked at (:mod:`~egg.evaluator.gates.left`).
+what they leave behind is looked at (:mod:`~egg.evaluator.gates.left`), and what they could carry
+in it to the next (:mod:`~egg.evaluator.gates.carried`).
 """
 
 from __future__ import annotations

@@ -188,6 +188,7 @@ class GpuBackend:
             question.level_settings,
             self.forkserver,
             restricted=Gate.STATIC not in question.skip,
+            plan=question.plan,
             gpu=find(self.gpu_name),
             opponents=opponents,
             sharing=self._sharing,
@@ -325,6 +326,7 @@ class CpuBackend:
             question.level_settings,
             self.forkserver,
             restricted=Gate.STATIC not in question.skip,
+            plan=question.plan,
             gpu=offline.target,
             offline=offline,
         )

@@ -11,7 +11,7 @@ from __future__ import annotations
 import inspect
 import itertools
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -24,7 +24,7 @@ from egg.core.policy import Precision
 from egg.core.source import Candidate, Task
 from egg.evaluator.gates.compile import forms_of_inputs, specs_of
 from egg.evaluator.gates.hints import hint_for
-from egg.evaluator.judge.constructors import check, settings
+from egg.evaluator.judge.constructors import check, private_names, settings
 from egg.evaluator.judge.question import PlanRequest
 from egg.evaluator.judge.reduction import other_sizes, reduced
 from egg.evaluator.plan.assemble import OWN_NAMES, Signature, assembled, form_literal, whole_form
@@ -35,6 +35,7 @@ from egg.evaluator.plan.verify import refusal
 from egg.evaluator.process.handle import Fault, ForkServer
 from egg.evaluator.process.patterns import compiler_target
 from egg.evaluator.reference.reference import Reference
+from egg.evaluator.task.attributes import unsaved_of
 from egg.evaluator.task.meta import on_meta
 from egg.evaluator.task.precision import HALF_DTYPES
 from egg.evaluator.task.program import Program
@@ -94,11 +95,12 @@ def recorded(request: PlanRequest, recorder: Recorder) -> PlanAnswer:
             f"{request.candidate.name} ({request.candidate.sha256})",
         )  # fmt: skip
         check(_buildable(request))
+        moving = _moving(request)
     except _Refused as refused:
         return PlanAnswer(None, refused.refusal)
     except Unspelled as reason:
         return PlanAnswer(None, Refusal(Gate.PLAN, UNSUPPORTED, reason.what, reason.hint))
-    wrong = refusal(source, request.task.source, calls[0].state, _moving(request))
+    wrong = refusal(source, request.task.source, calls[0].state, moving)
     if wrong is not None:
         return PlanAnswer(None, wrong)
     plan, own = Candidate(source), calls[0].noted
@@ -163,12 +165,10 @@ def _recorded_at(request: PlanRequest, recorder: Recorder, task: Task) -> _Call:
         module = on_meta(program)
         half = HALF_DTYPES.get(request.precision)
         module = module.to(dtype=half) if half is not None else module
-        state = tuple(
-            protocol.NamedForm(n, tuple(t.shape), str(t.dtype)) for n, t in module.state_dict().items()
-        )
+        state, unsaved = _forms(module.state_dict()), _forms(unsaved_of(module))
         modes = [part.training for part in module.modules()]
         weights = [*module.parameters(), *module.buffers()]
-        kept = settings(module)
+        kept = settings(module, private_names(task.source))
         built = list(_built(program).values())
         init = exchange.whole(program.init_arguments())
         given = _arguments(program, inputs)
@@ -180,15 +180,19 @@ def _recorded_at(request: PlanRequest, recorder: Recorder, task: Task) -> _Call:
     noted = _noted(
         request, recorder, init,
         protocol.Plan(
-            structure, specs_of(tensors), tuple(named), state, compiler_target(recorder.target),
-            request.candidate.source, (*OWN_NAMES, *given),
+            structure, specs_of(tensors), tuple(named), state, unsaved,
+            compiler_target(recorder.target), request.candidate.source, (*OWN_NAMES, *given),
         ),
     )  # fmt: skip
     form = whole_form(list(given.values()), built, weights, modes)
     signature = Signature(
         form, noted.statements, noted.result, tuple(kept), form_literal(list(kept.values()))
     )
-    return _Call(_words(given), signature, noted, tuple(form.name for form in state))
+    return _Call(_words(given), signature, noted, tuple(form.name for form in (*state, *unsaved)))
+
+
+def _forms(tensors: Mapping[str, torch.Tensor]) -> tuple[protocol.NamedForm, ...]:
+    return tuple(protocol.NamedForm(name, tuple(t.shape), str(t.dtype)) for name, t in tensors.items())
 
 
 def _noted(request: PlanRequest, recorder: Recorder, init: str, asked: protocol.Plan) -> protocol.Planned:
@@ -262,4 +266,10 @@ def _moving(request: PlanRequest) -> set[str]:
     except (MachineError, TaskError):
         task = request.task
     with Program.load(task) as program:
-        return Reference(program, Precision.MATCH, torch.device("cpu")).moving
+        reference = Reference(program, Precision.MATCH, torch.device("cpu"))
+        if lost := sorted({*unsaved_of(reference.module)}.intersection(reference.leaves)):
+            raise Unspelled(
+                f"forward moves {', '.join(lost[:3])}, which no state_dict holds and nothing compares",
+                "save it with the module (persistent=True): then what a call leaves there is compared",
+            )
+        return reference.moving

@@ -29,6 +29,8 @@ class Question:
     """Gates left out, for testing the ones behind them; the result says so."""
     settings: LevelSettings | None = None
     """Overrides what the policy's level would spend."""
+    plan: bool = False
+    """Whether the candidate is a recorded plan, judged in its author's place."""
     contenders: tuple[Candidate, ...] = ()
     """Other files, timed side by side with the candidate. It is then neither checked nor held against the
     reference: the answer only ranks, and what else judging each of them would take is left out."""

@@ -35,7 +35,7 @@ def in_place_of_the_author(oracle: Asked, question: Question, on_gate: OnGate, t
     if answer.plan is None:
         return _refused(oracle, question, answer)
     plan = Candidate(answer.plan.source, f"{question.candidate.name}.plan")
-    own = replace(question, candidate=plan, policy=replace(question.policy, host=Host.AUTHOR))
+    own = replace(question, candidate=plan, policy=replace(question.policy, host=Host.AUTHOR), plan=True)
     found = oracle.judge(own, on_gate, timeout)
     record = GateRecord(Gate.PLAN, True, answer.seconds, _notes(answer.plan))
     return replace(

@@ -37,7 +37,9 @@ class Request:
     arguments: Callable[[list[torch.Tensor]], list[Any]]
     names: Sequence[str]
     state: dict[str, Form]
-    state_of: Callable[[nn.Module], dict[str, torch.Tensor]]
+    unsaved: dict[str, Form]
+    """Buffers that no ``state_dict`` holds."""
+    state_of: Callable[..., dict[str, torch.Tensor]]
     parameters_of: Callable[[nn.Module], dict[str, torch.Tensor]]
     source: str
     target: GpuTarget
@@ -86,7 +88,12 @@ def _held(module: nn.Module, asked: Request) -> dict[str, torch.Tensor]:
                 "ModelNew must hold the parameters of Model: same names, or same order and shapes",
             )
         by_name = dict(zip(forms, asked.state, strict=True))
-    return {path(ours): theirs[own] for own, ours in by_name.items()}
+    held = {path(ours): theirs[own] for own, ours in by_name.items()}
+    return held | {
+        path(name): tensor
+        for name, tensor in asked.state_of(module, persistent=False).items()
+        if name not in theirs and asked.unsaved.get(name) == (tuple(tensor.shape), str(tensor.dtype))
+    }
 
 
 def path(name: str) -> str:

@@ -299,11 +299,11 @@ def _signatures(model: ast.ClassDef) -> Iterator[Signature]:
 
 
 def _is_setting(node: ast.expr) -> bool:
-    """A public attribute of the module or of a part of it."""
+    """An attribute of the module or of a part of it; which private ones may be read, the static gate says."""
     if not isinstance(node, ast.Attribute):
         return False
     while isinstance(node, ast.Attribute | ast.Subscript):
-        if isinstance(node, ast.Attribute) and node.attr.startswith("_"):
+        if isinstance(node, ast.Attribute) and node.attr.startswith("__"):
             return False
         if isinstance(node, ast.Subscript) and not isinstance(node.slice, ast.Constant):
             return False

@@ -35,3 +35,5 @@ class Case:
     """What the golden answers are."""
     returned: str = ""
     """The structure of the reference's result; empty where it is not compared."""
+    stands: str = ""
+    """Where the random generators stood behind the reference's run; empty where it draws nothing."""

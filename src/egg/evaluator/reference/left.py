@@ -58,6 +58,30 @@ def own_errors(
     return {name: away * max(1.0, calls / MOST) for name, away in found.items()}
 
 
+class Exactly:
+    """The module in fp64, from the state that the reference's has now, which is spared."""
+
+    def __init__(self, reference: Reference) -> None:
+        self._reference, self._twin = reference, None
+        if reference.yardstick is Yardstick.FP64:  # which draws nothing at random
+            self._twin, _ = converted(reference.module, [], Yardstick.FP64)
+
+    def call(self, inputs: list[Any], seed: int) -> None:
+        """One forward; where it does not end there is nothing to say of what it left."""
+        if self._twin is None:
+            return
+        _, wide = converted(nn.Module(), inputs, Yardstick.FP64)
+        try:
+            self._reference.measured(self._twin, wide, Yardstick.FP64, None, seed)
+        except TaskError:
+            self._twin = None
+
+    def state(self) -> dict[str, torch.Tensor]:
+        """What floats it holds, by name; nothing where the program does not run in fp64."""
+        held = {} if self._twin is None else self._twin.state_dict()
+        return {name: value.detach() for name, value in held.items() if value.dtype is torch.float64}
+
+
 def _apart(one: Left, other: Left) -> dict[str, torch.Tensor]:
     """The finite distances: an element that overflows says nothing of the others."""
     found = {}

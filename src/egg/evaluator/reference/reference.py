@@ -21,6 +21,7 @@ from torch import nn
 
 from egg.core.errors import MachineError, TaskError
 from egg.core.policy import Precision
+from egg.evaluator.reference import drawn
 from egg.evaluator.reference.answers import far, finite_share, follows_seed, same_bytes, same_values
 from egg.evaluator.reference.case import Case
 from egg.evaluator.reference.limits import Asked
@@ -68,9 +69,8 @@ class Reference:
     """Whether forward draws random numbers."""
 
     def __post_init__(self) -> None:
-        with precision_scope(self.precision):
-            self._reweighed = False
-            self.module: nn.Module = self.program.build(BUILD_SEED, self.device, self.precision)
+        self._reweighed = False
+        self.module: nn.Module = self._built(BUILD_SEED)
         self.initial = {name: value.detach().clone() for name, value in self.module.state_dict().items()}
         self.finite_share = 1.0
         """Of the outputs for the task's own inputs: a mask may leave rows without a number."""
@@ -90,6 +90,8 @@ class Reference:
         self.moving: set[str] = set()
         """Buffers that forward changes."""
         self._yardsticks: list[Yardstick] = [Yardstick.FP64]
+        self._counts: drawn.Counts | None = None
+        """What counts calls, once it was asked for."""
         self._trusted: Yardstick | None = None
         """A stand-in for the fp64 run that answered as the reference does, at some question."""
         self.sample = self._first_question()
@@ -140,27 +142,31 @@ class Reference:
             draws = Draws()
             with Recorded(draws):
                 result = self.run(inputs, seed)
-            outputs, returned = outputs_of(result), structure_of(result)
+            outputs, returned, stands = outputs_of(result), structure_of(result), self._stands()
             by, exact = self._exact(inputs, outputs, draws, seed)
             return Case(
                 label, inputs, structure, tensors, outputs, exact, own, draws, seed,
-                yardstick=by, returned=returned,
+                yardstick=by, returned=returned, stands=stands,
             )  # fmt: skip
         by, exact, why = self.yardstick, [], ""
         wide = golden and by is Yardstick.FP64
         if wide and not self.asked.ever:
             exact, why = self._wide(inputs, seed)
         result = self.run(inputs, seed)
+        outputs, returned, stands = outputs_of(result), structure_of(result), self._stands()
         if wide and self.asked.ever:  # it is told what the reference asked
             exact, why = self._wide(inputs, seed)
-        outputs, returned = outputs_of(result), structure_of(result)
         if why:
             self._give_up(why)  # not before: inputs that the program itself does not take say nothing of it
         if golden and (why or by is not Yardstick.FP64):
             by, exact = self._exact(inputs, outputs, None, seed)
         return Case(
-            label, inputs, structure, tensors, outputs, exact, own, seed=seed, yardstick=by, returned=returned
-        )
+            label, inputs, structure, tensors, outputs, exact, own, seed=seed,
+            yardstick=by, returned=returned, stands=stands,
+        )  # fmt: skip
+
+    def _stands(self) -> str:
+        return generators.digest(self.device) if self.advances else ""
 
     def _wide(self, inputs: list[Any], seed: int) -> tuple[list[tuple[str, Any]], str]:
         """The answers of an fp64 run, or why there are none."""
@@ -231,10 +237,17 @@ class Reference:
 
     def anew(self) -> nn.Module:
         """A module that was never called, with the weights of the one that was."""
-        with precision_scope(self.precision):
-            module = self.program.build(BUILD_SEED, self.device, self.precision)
+        module = self._built(BUILD_SEED)
         module.load_state_dict(self.module.state_dict())
         return module
+
+    def _built(self, seed: int) -> nn.Module:
+        with precision_scope(self.precision):
+            return self.program.build(seed, self.device, self.precision)
+
+    def _called(self, module: nn.Module) -> None:
+        """One forward of another module than the reference's own."""
+        self.measured(module, self.draw(), Yardstick.ITSELF, None, FORWARD_SEED)
 
     def widen(self) -> None:
         """To float64, weights and buffers too."""
@@ -253,14 +266,23 @@ class Reference:
             half = any(t.dtype in SINGLE for t in self.initial.values())
             self._yardsticks = list(candidates(stochastic=self._drawing, half=half))
 
-    def reweigh(self) -> None:
-        """New generic weights, the same kind of numbers but none of the special ones."""
+    def reweigh(self, *, late: bool = True) -> None:
+        """New generic weights, the same kind of numbers but none of the special ones.
+
+        What is drawn and no such number is drawn anew, and what counts calls stands where it would
+        very many calls later, or any number of them.
+        """
         self._reweighed = True
         rerandomise(self.module, secrets.randbits(48))
+        drawn.redraw(self.module, self.initial, self._built)
+        if self._counts is None:
+            twin = self.anew() if self.moving else self.module
+            self._counts = drawn.counts(twin, self.moving, lambda: self._called(twin))
+        self._counts.put(self.module, late=late)
 
     def other_weights(self) -> None:
         """New generic weights, where there is an answer to the task's own inputs under them."""
-        self.reweigh()
+        self.reweigh(late=False)
         try:
             answered = finite_share(outputs_of(self.run(self.draw())))
         except TaskError:  # a table that the program looks up by what it computed of the weights

@@ -68,6 +68,12 @@ def held_in(module: nn.Module) -> dict[str, Held]:
     return found
 
 
+def unsaved_of(module: nn.Module) -> dict[str, torch.Tensor]:
+    """The buffers themselves that no ``state_dict`` holds, by name."""
+    saved = module.state_dict()
+    return {name: held for name, held in module.named_buffers() if name not in saved}
+
+
 def attributes_of(module: nn.Module) -> dict[str, Any]:
     return {path: held.value for path, held in held_in(module).items()}
 

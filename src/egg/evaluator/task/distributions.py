@@ -72,8 +72,8 @@ def rerandomise(module: nn.Module, seed: int) -> None:
     Weights keep the spread they have (or get one over the square root of their fan-in where
     they are constant, as freshly made scales are); what is zero or one by initialisation
     (biases, norm gains, running statistics) becomes visibly neither, so that a kernel that
-    leaves it out is seen. Integer buffers and ``num_batches_tracked`` stay, and so do buffers
-    of exactly two values: those are masks, part of the program and not of its weights. Buffers
+    leaves it out is seen. Integers, complex numbers and ``num_batches_tracked`` stay, and so do buffers
+    of exactly two values, which are masks (:mod:`egg.evaluator.reference.drawn`). Buffers
     that are not persistent (rotary frequencies, caches) stay as well: the constructor makes
     them, and no ``state_dict`` hands new values to the other side.
     """
@@ -88,6 +88,34 @@ def rerandomise(module: nn.Module, seed: int) -> None:
             visited.add(id(tensor))
             if not (name in owner._buffers and _is_mask(name, tensor)):
                 tensor.copy_(_generic(draw, owner, name, tensor))
+
+
+def kept_by_generic_weights(module: nn.Module) -> list[str]:
+    """What of a module's ``state_dict`` :func:`rerandomise` leaves as it is, but for counts of batches."""
+    saved, found = module.state_dict(), []
+    buffers = dict(module.named_buffers())
+    for name, tensor in saved.items():
+        last = name.rpartition(".")[2]
+        mask = name in buffers and tensor.is_floating_point() and _is_mask(last, tensor)
+        if last != "num_batches_tracked" and tensor.numel() and (mask or not tensor.is_floating_point()):
+            found.append(name)
+    return found
+
+
+@torch.no_grad()
+def rescaled(tensor: torch.Tensor, seed: int) -> torch.Tensor:
+    """Other values of a table, smaller by an eighth to three eighths of their size.
+
+    What is equal stays equal, what is opposite stays opposite, and zeros stay zeros: a kernel may read one
+    half of a table of which the other half repeats it. Masks and integers stay.
+    """
+    if not tensor.is_floating_point() or not tensor.numel() or len(torch.unique(tensor)) == 2:
+        return tensor.clone()
+    turn = float(torch.rand((), generator=torch.Generator().manual_seed(seed)))
+    wide = tensor.double()
+    finite = wide.nan_to_num(0.0, 0.0, 0.0).abs()
+    share = 0.25 + 0.125 * torch.cos(2.0 * math.pi * turn + finite / finite.max().clamp_min(1e-300))
+    return (wide * (1.0 - share)).to(tensor.dtype)
 
 
 def _own(items: Iterable[tuple[str, torch.Tensor | None]]) -> list[tuple[str, torch.Tensor]]:

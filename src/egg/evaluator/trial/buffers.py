@@ -15,6 +15,7 @@ from egg.core.errors import MachineError, TaskError
 from egg.evaluator.reference.case import Case
 from egg.evaluator.reference.reference import Reference
 from egg.evaluator.reference.reserve import Reserve, how_many
+from egg.evaluator.task.attributes import unsaved_of
 from egg.evaluator.tensors import memory
 from egg.evaluator.transport import arena as arenas
 from egg.evaluator.transport import protocol
@@ -68,6 +69,7 @@ class Buffers:
         self.sets: list[SlotSet] = []
         self.spare: list[tuple[Slot, ...]] = []
         self.weights: dict[str, Slot] = {}
+        self.unsaved: dict[str, Slot] = {}
         self.bytes_per_call = 0
         self.reserve = Reserve(reference.kinds, reference.draw, self._lay_spare, 0)
         layout = self._plan(input_sets)
@@ -94,6 +96,8 @@ class Buffers:
         self.spare = [input_slots(layout, sample.tensors, groups) for _ in range(how_many(kinds, given))]
         self.reserve = Reserve(self.reference.kinds, self.reference.draw, self._lay_spare, len(self.spare))
         self.weights = {name: layout.place(value) for name, value in self.reference.initial.items()}
+        unsaved = unsaved_of(self.reference.module)
+        self.unsaved = {name: layout.place(value) for name, value in unsaved.items()}
         self.bytes_per_call = one + sum(arenas.size_of(p) for p in self.reference.module.parameters())
         return layout
 
@@ -135,6 +139,11 @@ class Buffers:
     def lay_weights(self, state: Mapping[str, torch.Tensor]) -> None:
         for name, tensor in state.items():
             self.fill(self.weights[name], tensor)
+        self.synchronize()
+
+    def lay_unsaved(self) -> None:
+        for name, tensor in unsaved_of(self.reference.module).items():
+            self.fill(self.unsaved[name], tensor)
         self.synchronize()
 
     def fill(self, slot: Slot, tensor: torch.Tensor) -> None:

@@ -149,6 +149,11 @@ class Connection:
         self.reference.restore()
         self.share_weights()
 
+    def share_unsaved(self) -> None:
+        """Give the candidate's buffers that no ``state_dict`` holds what the reference's hold."""
+        self.buffers.lay_unsaved()
+        self.request(protocol.Unsaved(self.buffers.unsaved), COPY_SECONDS)
+
     def candidate_state(self) -> dict[str, torch.Tensor]:
         """The candidate's own values of the agreed parameters, as it built them."""
         self.request(protocol.State(self.names, self.buffers.weights), COPY_SECONDS)

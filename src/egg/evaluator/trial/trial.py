@@ -115,6 +115,8 @@ class Trial:
     """The GPU that measures, or the one compiled for; ``None`` where the table does not know it."""
     restricted: bool = True
     """Whether the candidate runs under guards; not where the static gate is left out on request."""
+    plan: bool = False
+    """Whether the candidate is a recorded plan, which compares no values of tensors."""
     offline: Offline | None = None
     """Set on a machine without a GPU."""
     opponents: Opponents | None = None
@@ -213,7 +215,7 @@ class Trial:
         if not chosen.skip:
             if watched:
                 self.see(reply.record)
-            self.check_generator(reply)
+            self.check_generator(case, reply)
         return reply
 
     def next_set(self) -> int:
@@ -231,8 +233,16 @@ class Trial:
             self.connection.survive(fault)
             return None
 
-    def check_generator(self, reply: protocol.Forwarded) -> None:
-        """A program that draws behind this call draws other numbers where this one drew some, too."""
+    def check_generator(self, case: Case, reply: protocol.Forwarded) -> None:
+        """A program that draws behind this call draws other numbers where this one drew more, or fewer."""
+        if case.stands and reply.stands != case.stands:
+            raise Refused(
+                "state.generator",
+                "behind forward PyTorch's random generator stands elsewhere than behind Model's after the "
+                "same seed: more random numbers are drawn, fewer, or in another order",
+                "draw by the same functions, of the same sizes and in the same order as Model.forward, and "
+                "nothing besides; a torch.Generator of the file's own is free",
+            )
         if reply.drew and not self.reference.advances:
             raise Refused(
                 "state.generator",

@@ -90,7 +90,7 @@ class Calling(Following):
         try:
             with frozen, extremes, drawn, answers, marked, counting, writing, recorder, HostReads() as reads:
                 result = self._call_checked(arguments, options.grad)
-            drew = generators.advanced(seeded, self._device)
+            drew, stands = generators.advanced(seeded, self._device), generators.digest(self._device)
             self._synchronize()
         finally:
             launches.skip(set())
@@ -116,6 +116,7 @@ class Calling(Following):
             returned=structure_of(result)[:MOST_WORDS],
             handed=_shortened([*launches.numbers(), *recorder.numbers]) if options.handed else (),
             left=left.found if left is not None else "",
+            stands=stands,
         )
 
     def on_excerpt(self, asked: protocol.Excerpt) -> protocol.Excerpted:
@@ -149,7 +150,7 @@ class Calling(Following):
             )
         if ran.without:
             return protocol.Excerpted(without=ran.without)
-        drew = generators.advanced(seeded, self._device)
+        drew, stands = generators.advanced(seeded, self._device), generators.digest(self._device)
         leaves = leaves_of(result)
         if asked.keep:
             self._kept = leaves
@@ -157,7 +158,7 @@ class Calling(Following):
         answered = self._forwarded(
             result, asked.call.outputs, arguments, recorded(recorder, reads, launches), drew=drew
         )
-        answered = replace(answered, left=left.found if left is not None else "")
+        answered = replace(answered, stands=stands, left=left.found if left is not None else "")
         return protocol.Excerpted("", tuple(ran.launches), ran.whole, answered)
 
     def _as_frozen(self, arguments: list[Any], *, frozen: bool) -> AbstractContextManager[Any]:

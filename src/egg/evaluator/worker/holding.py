@@ -156,6 +156,14 @@ class Holding(Instance):
         else:
             rewrite(self._module, state, asked.how)
 
+    @torch.no_grad()
+    def on_unsaved(self, asked: protocol.Unsaved) -> None:
+        assert self._module is not None
+        held = state_of(self._module, persistent=False)
+        for name, slot in asked.slots.items():
+            if name in held and held[name].shape == slot.shape:
+                held[name].copy_(self._view(slot))
+
     def on_switch(self, asked: protocol.Switch) -> protocol.Switched:
         assert self._module is not None
         part = dict(parts_of(self._module)).get(f"{asked.part}.")

@@ -25,6 +25,7 @@ def planned(make: Callable[[], nn.Module], asked: protocol.Plan) -> protocol.Pla
         partial(exchange.unpack, asked.inputs),
         asked.names,
         {form.name: (form.shape, form.dtype) for form in asked.state},
+        {form.name: (form.shape, form.dtype) for form in asked.unsaved},
         state_of,
         parameters_of,
         asked.source,

@@ -99,6 +99,8 @@ class Forwarded:
     """Numbers that the host gave to launches and operators, where that was asked for: to which, and what."""
     left: str = ""
     """What was loaded that an earlier call had left, where that was asked for."""
+    stands: str = ""
+    """Where the random generators stand behind the call."""
 
 
 @dataclass(frozen=True)

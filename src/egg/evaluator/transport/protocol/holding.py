@@ -139,6 +139,13 @@ class Weights(Request[Done], command="weights"):
 
 
 @dataclass(frozen=True)
+class Unsaved(Request[Done], command="unsaved"):
+    """Give buffers that no ``state_dict`` holds other values, by name, as code outside of a module does."""
+
+    slots: Mapping[str, Slot]
+
+
+@dataclass(frozen=True)
 class Switched:
     found: bool
     """Whether the module has such a part."""

@@ -211,6 +211,8 @@ class Plan(Request[Planned], command="plan"):
     """How the plan calls each tensor of the inputs."""
     state: tuple[NamedForm, ...]
     """Of the task's module, in order."""
+    unsaved: tuple[NamedForm, ...]
+    """Its buffers that no ``state_dict`` holds."""
     target: Target
     source: str
     taken: tuple[str, ...] = ()

@@ -1,0 +1,214 @@
+"""What a file carries from call to call in buffers that the task itself moves.
+
+Such a buffer is compared with room for rounding, and a file could keep something of its own in that room: a
+count of its calls in the last bits of an average, a copy of its inputs, an answer. That is no rounding, and
+calls show it which begin at states of which both sides have every bit:
+
+* What forward leaves alone (rows of a bank that no index named) keeps its bits.
+* From every state the answer is the reference's: in some, elements are off by more than the room that
+  rounding has, in others a buffer is what it was before the last calls, and the inputs are those of the last.
+* Of two states that differ in some elements of the buffers, the others arrive at the same bits wherever the
+  reference's do, in fp64 too: what does not follow from those elements cannot follow from their rounding. A
+  count with a mark that tells it from chance, or one of many digits, is left in other elements than it is
+  read from.
+
+The last rule looks at bits, so it is only held against a file that leaves the same bits when it is called
+again; and where an order of nearly equal numbers might have changed, other inputs must show the same.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from egg.core.errors import TaskError
+from egg.evaluator.gates.moved import MOVE
+from egg.evaluator.reference.answers import finite_share, same_bytes
+from egg.evaluator.reference.left import Exactly
+from egg.evaluator.trial.levels import Probes
+from egg.evaluator.trial.refused import Refused
+from egg.evaluator.trial.trial import Trial
+
+FEW, MANY = 1, 8
+"""Times that both halves of the buffers are changed, at quick and at full."""
+SHARE = 8
+"""They may take so many times less than the many calls."""
+LEAST = 6
+"""States that are tried in any case, of those."""
+HINT = (
+    "buffers are the task's: compute each element from what Model.forward computes it from, leave the others "
+    "as they are, and keep nothing else in them, in their last bits neither"
+)
+State = dict[str, torch.Tensor]
+Marks = Mapping[str, torch.Tensor]
+"""Of each buffer, some elements."""
+
+
+@dataclass(frozen=True)
+class _Left:
+    """What a call left behind it on both sides, by name, from one state."""
+
+    before: State
+    theirs: State
+    ours: State
+    exact: State
+    """In fp64; empty where the program does not run in it."""
+
+
+def run(trial: Trial, first: State, inputs: list[Any]) -> int:
+    """Behind calls from the state ``first``, the last of them on ``inputs``.
+
+    Returns the number of other states that were tried. What both sides hold afterwards is of no use.
+    """
+    names = trial.connection.names.values()
+    moving = [name for name in sorted(trial.reference.moving) if name in names]
+    moving = [name for name in moving if trial.reference.initial[name].is_floating_point()]
+    return _Carried(trial, moving).look(first, inputs) if moving else 0
+
+
+def check_alone(name: str, before: State, theirs: State, ours: State, exact: State) -> None:
+    """Refuse what was changed where forward leaves a buffer alone.
+
+    A running value that rounds to what it was moves in fp64, so that must leave it as well. A zero that lost
+    its sign was rewritten as a sum with zero.
+    """
+    if name not in exact:
+        return
+    old, got = before[name], theirs[name]
+    alone = _same(ours[name], old) & (exact[name] == old.double())
+    changed = alone & ~_same(got, old) & ~((old == 0.0) & old.signbit() & (got == 0.0))
+    if changed.any():
+        raise Refused(
+            "state.buffers",
+            f"{name} was changed in {int(changed.sum())} elements that Model's forward leaves alone "
+            f"({_first(changed, got, old)})",
+            HINT,
+        )
+
+
+@dataclass(frozen=True)
+class _Carried:
+    """The questions to one file, about the buffers of ``moving``."""
+
+    trial: Trial
+    moving: list[str]
+
+    def look(self, first: State, inputs: list[Any]) -> int:
+        """The question from the state in which the file itself has left the module, and from others."""
+        base = self._call(inputs, self._state() | self.trial.connection.candidate_state())
+        if base is None:
+            return 0
+        tried, until = 0, time.perf_counter() + self.trial.settings.calls_seconds / SHARE
+        for state, marks in self._states(base.before, first):
+            if tried >= LEAST and time.perf_counter() > until:
+                break
+            tried += 1
+            other = self._call(inputs, state)
+            if other is not None and _follows(base, other, marks):
+                self._confirm(base, other, marks, inputs)
+        return tried
+
+    def _states(self, own: State, first: State) -> Iterator[tuple[State, Marks]]:
+        """Other states, and which elements are others: about half of each buffer and then the other half, by
+        a little; or some buffers whole, as they were before the first of the calls."""
+        generator = torch.Generator().manual_seed(secrets.randbits(48))
+        order = secrets.SystemRandom().sample(self.moving, len(self.moving))
+        for number in range(MANY if self.trial.settings.domain is Probes.ALL else FEW):
+            marks = self._halves(own, generator)
+            for half in (marks, {name: ~mark for name, mark in marks.items()}):
+                yield _elsewhere(own, half, generator), half
+            if number < len(order) > 1:
+                chosen = order[number]
+                marks = {name: torch.full_like(mark, name == chosen) for name, mark in marks.items()}
+                yield own | {chosen: first[chosen].clone()}, marks
+
+    def _halves(self, own: State, generator: torch.Generator) -> Marks:
+        """By lot. Buffers of one shape have the same: what a kernel knows of a channel may be of use for all
+        the statistics of that channel (a mean, by which it shifts before it sums squares)."""
+        lots: dict[torch.Size, torch.Tensor] = {}
+        for name in self.moving:
+            shape = own[name].shape
+            if shape not in lots:
+                lots[shape] = torch.rand(shape, generator=generator) < 0.5
+        return {name: lots[own[name].shape].to(own[name].device) for name in self.moving}
+
+    def _call(self, inputs: list[Any], before: State, seed: int | None = None) -> _Left | None:
+        """One call of both from that state; ``None`` where the reference has no answer there."""
+        trial, reference = self.trial, self.trial.reference
+        reference.module.load_state_dict(before)
+        trial.connection.share_weights()
+        seed = secrets.randbits(31) if seed is None else seed
+        exactly = Exactly(reference)
+        exactly.call(inputs, seed)
+        try:
+            case = reference.answer("from a state that both sides have", inputs, own=False, seed=seed)
+        except TaskError:
+            return None
+        if 2 * finite_share(case.outputs) < reference.finite_share:
+            return None
+        trial.buffers.place(case)
+        reply = trial.ask(case)
+        what = "elements of the buffers that forward moves were changed to others, the inputs were not"
+        trial.expect(case, reply, "state.remembers", what, HINT)
+        left = _Left(before, trial.connection.candidate_state(), self._state(), exactly.state())
+        for name in self.moving:
+            check_alone(name, before, left.theirs, left.ours, left.exact)
+        return left
+
+    def _confirm(self, base: _Left, other: _Left, marks: Marks, inputs: list[Any]) -> None:
+        """Refuse a file that does it again, where it leaves the same bits in the same call."""
+        for left in (base, other):
+            again = self._call(inputs, left.before)
+            if again is None or not all(same_bytes(again.theirs[n], left.theirs[n]) for n in self.moving):
+                return
+        fresh = self.trial.reference.draw()
+        one, two = (self._call(fresh, left.before) for left in (base, other))
+        wrong = _follows(one, two, marks) if one is not None and two is not None else ""
+        if wrong:
+            raise Refused("state.remembers", wrong, HINT)
+
+    def _state(self) -> State:
+        return self.trial.reference.state()
+
+
+def _follows(one: _Left, two: _Left, marks: Marks) -> str:
+    """Where an element is left otherwise that has the same value before, and behind it in the reference."""
+    for name, marked in marks.items():
+        if name not in one.exact or name not in two.exact:
+            continue
+        apart = _same(one.ours[name], two.ours[name]) & (one.exact[name] == two.exact[name]) & ~marked
+        wrong = apart & ~_same(one.theirs[name], two.theirs[name])
+        if wrong.any():
+            return (
+                f"what is left in {name} follows from the rounding of other elements: where those were "
+                f"changed, {_first(wrong, one.theirs[name], two.theirs[name])}, and Model's forward leaves "
+                "the same bits"
+            )
+    return ""
+
+
+def _elsewhere(own: State, marks: Marks, generator: torch.Generator) -> State:
+    """Marked elements are off by a few times what rounding may explain, or by half of their digits."""
+    found = dict(own)
+    for name, marked in marks.items():
+        value = own[name]
+        by = max(4 * MOVE, torch.finfo(value.dtype).eps ** 0.5)
+        lots = torch.rand(value.shape, generator=generator, dtype=torch.float64).to(value.device)
+        moved = (value.double() * (1.0 + by * (lots - 0.5))).to(value.dtype)
+        found[name] = torch.where(marked, moved, value)
+    return found
+
+
+def _same(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    """Elements of the same bits; there is nothing to say of those that are no numbers."""
+    return ((one == other) & (one.signbit() == other.signbit())) | one.isnan() | other.isnan()
+
+
+def _first(marks: torch.Tensor, one: torch.Tensor, other: torch.Tensor) -> str:
+    at = int(marks.flatten().nonzero()[0])
+    return f"element {at} is {float(one.flatten()[at]):.9g} and not {float(other.flatten()[at]):.9g}"

@@ -10,9 +10,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch.utils._python_dispatch import _disable_current_modes
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 from egg.evaluator.operators.contributed import Draw, aligned, contributes
-from egg.evaluator.operators.copied import Copied, Written, carried, every_way
+from egg.evaluator.operators.copied import Copied, Written, carried, every_way, tensors_of
 from egg.evaluator.operators.ops import Recorder
 
 ROWS, FEATURES = 32, 64
@@ -117,6 +118,12 @@ def test_what_the_answer_does_not_need(forward: Callable[[torch.Tensor], torch.T
 )
 def test_what_the_answer_needs(forward: Callable[[torch.Tensor], torch.Tensor]) -> None:
     assert needs(forward)
+
+
+def test_tensors_of_descriptors() -> None:
+    x = torch.zeros(4, 16)
+    bound = {"x": x, "d": TensorDescriptor(x, [4, 16], [16, 1], [2, 16]), "n": 3}
+    assert {name: tensor is x for name, tensor in tensors_of(bound).items()} == {"x": True, "d": True}
 
 
 def test_calls_that_are_never_alike() -> None:

@@ -75,8 +75,9 @@ class Copied(Draw):
     def launch(self, kernel: str, bound: Mapping[str, Any], run: Callable[[], object]) -> None:
         """Copy to each tensor that the kernel writes."""
         with _disable_current_modes():
-            for made in (bound[name] for name in sorted(self.written.names.get(kernel, ())) if name in bound):
-                read = [t for n, t in bound.items() if n not in self.written.names[kernel] and self._has(t)]
+            written, given = self.written.names.get(kernel, set()), tensors_of(bound)
+            for made in (given[name] for name in sorted(written) if name in given):
+                read = [t for name, t in given.items() if name not in written and self._has(t)]
                 of_one_size = [operand for operand in read if operand.numel() == made.numel()]
                 ways = [copy for operand in of_one_size or read for copy in _copies(made, operand)]
                 ways += [lambda made=made: made] if self._has(made) else []  # in place
@@ -91,8 +92,14 @@ class Copied(Draw):
             self.given([operand])
             self.see(made, given=False, computes=False)
 
-    def _has(self, value: Any) -> bool:
-        return isinstance(value, torch.Tensor) and _memory(value) in self._there
+    def _has(self, tensor: torch.Tensor) -> bool:
+        return _memory(tensor) in self._there
+
+
+def tensors_of(bound: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+    """Tensors among the arguments of a launch, also those that a descriptor is of."""
+    found = {name: getattr(value, "base", value) for name, value in bound.items()}
+    return {name: value for name, value in found.items() if isinstance(value, torch.Tensor)}
 
 
 def _memory(tensor: torch.Tensor) -> int:
@@ -101,8 +108,8 @@ def _memory(tensor: torch.Tensor) -> int:
 
 def _memories(bound: Mapping[str, Any]) -> Iterator[tuple[str, torch.Tensor]]:
     """The bytes of the whole memory in which each argument lies: a launch may write beside its view."""
-    for name, value in bound.items():
-        if isinstance(value, torch.Tensor) and value.untyped_storage().nbytes() <= LARGEST * value.itemsize:
+    for name, value in tensors_of(bound).items():
+        if value.untyped_storage().nbytes() <= LARGEST * value.itemsize:
             whole: Any = torch.empty(0, dtype=torch.uint8, device=value.device)
             yield name, whole.set_(value.untyped_storage())
 

@@ -350,3 +350,42 @@ def test_a_stand_in_that_is_far_at_one_question_stays_for_the_others():
     assert judged(made, minute, honest).passed
     assert not judged(made, minute, honest * 1.02).passed
     assert made.case("own").yardstick is Yardstick.WIDENED
+
+
+# -- state that forward moves ------------------------------------------------------------------------------
+
+LEVEL = "self.register_buffer('level', torch.zeros(48))"
+MOVES = "self.level = self.level * 0.9 + x.mean(0) * 0.1", "self.level.mul_(0.9).add_(x.mean(0), alpha=0.1)"
+
+
+@pytest.mark.parametrize("moves", MOVES, ids=["another buffer", "in place"])
+def test_what_follows_from_a_buffer_that_forward_moves_is_not_random(moves: str):
+    """The exact run begins where the reference's did, before or behind it."""
+    made = reference(f"{moves}; return x * 0.5 + self.level", "torch.randn(32, 48)", LEVEL)
+    assert not made.stochastic
+    assert made.moving == {"level"}
+    for _ in range(3):
+        before = made.module.level.clone()
+        case = made.case("normal")
+        assert case.yardstick is Yardstick.FP64
+        level = before.double() * 0.9 + case.inputs[0].double().mean(0) * 0.1
+        torch.testing.assert_close(case.golden[0][1], case.inputs[0].double() * 0.5 + level)
+        torch.testing.assert_close(made.module.level.double(), level, rtol=1e-5, atol=1e-6)
+
+
+def test_the_exact_run_of_a_program_that_draws_begins_where_the_reference_did():
+    forward = f"{MOVES[1]}; return F.dropout(x, 0.5) + self.level"
+    made = reference(forward, "torch.randn(32, 48)", LEVEL)
+    assert made.stochastic
+    for _ in range(3):
+        case = made.case("normal")
+        assert case.yardstick is Yardstick.DRAWS
+        torch.testing.assert_close(case.golden[0][1].float(), case.outputs[0][1], rtol=1e-5, atol=1e-5)
+
+
+def test_an_exact_run_of_another_shape_is_none():
+    """Bits of a tensor are twice as many in fp64."""
+    made = reference("return x.view(torch.int32).float()", "torch.randn(32, 48)")
+    case = made.case("normal")
+    assert case.yardstick is not Yardstick.FP64
+    assert case.golden[0][1].shape == case.outputs[0][1].shape

@@ -287,6 +287,6 @@ def _gather(got: torch.Tensor, expected: torch.Tensor) -> None:
 
 def _operations(trial: Trial) -> str:
     """The names of what the reference does, in one line."""
-    with Recorder() as recorder:
+    with trial.reference.spared(), Recorder() as recorder:
         trial.reference.run(trial.reference.draw())
     return " ".join(recorder.compute)

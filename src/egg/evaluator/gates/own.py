@@ -384,6 +384,7 @@ def _right(trial: Trial, case: Case, position: int) -> bool:
         torch.cat((known[written], beside)),
         torch.cat((wide[written], wide[others])),
         trial.policy.precision,
+        banded=trial.checks.by_size(case, expected),
     )
     trial.checks.worst.checks += 1
     trial.checks.worst.take(error)

@@ -21,6 +21,7 @@ import torch
 from egg.core.errors import TaskError
 from egg.evaluator.process.handle import Fault
 from egg.evaluator.reference.case import Case
+from egg.evaluator.reference.yardstick import Yardstick
 from egg.evaluator.trial.refused import Refused
 from egg.evaluator.trial.trial import Notes, Trial
 
@@ -47,22 +48,23 @@ class Answers:
 
 
 def run(trial: Trial) -> Notes:
-    """One question, and again with each weight and each input changed alone."""
-    if trial.reference.stochastic:
+    """One question, and again with each weight and each input changed alone, after one seed."""
+    if trial.reference.stochastic and trial.reference.yardstick is Yardstick.ITSELF:
         return {"responses": "random"}
+    seed = secrets.randbits(31)
     until = time.perf_counter() + SECONDS
     followed: list[str] = []
     unanswered: list[str] = []
     trial.connection.other_weights()
     try:
         inputs = trial.reference.draw()
-        before = _answers(trial, inputs)
+        before = _answers(trial, inputs, seed)
         for name, changed in _questions(trial, inputs):
             if time.perf_counter() > until:
                 break
             try:
                 with changed as given:
-                    _check(name, before, _answers(trial, given))
+                    _check(name, before, _answers(trial, given, seed))
             except TaskError:  # a part of one draw beside a part of another may be none that it takes
                 unanswered.append(name)
             else:
@@ -114,8 +116,8 @@ def _input_changed(inputs: list[Any], others: list[Any], at: int) -> Iterator[li
     yield [*inputs[:at], others[at], *inputs[at + 1 :]]
 
 
-def _answers(trial: Trial, inputs: list[Any]) -> Answers:
-    case: Case = trial.reference.answer("one thing changed", inputs, own=False)
+def _answers(trial: Trial, inputs: list[Any], seed: int) -> Answers:
+    case: Case = trial.reference.answer("one thing changed", inputs, own=False, seed=seed)
     trial.buffers.place(case)
     reply = trial.ask(case)
     trial.check(case, reply)

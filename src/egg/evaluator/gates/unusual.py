@@ -91,7 +91,7 @@ def run(trial: Trial) -> dict[str, str]:
 def _orders(trial: Trial) -> bool:
     """Whether the reference does nothing with its inputs but to order them: then no rounding decides."""
     inputs = trial.reference.draw()
-    with Recorder() as recorder:
+    with trial.reference.spared(), Recorder() as recorder:
         trial.reference.run(inputs)
     return bool(recorder.compute) and all(name.split(".")[0] in ORDERING for name in recorder.compute)
 

@@ -78,6 +78,7 @@ class Copied(Draw):
             written, given = self.written.names.get(kernel, set()), tensors_of(bound)
             for made in (given[name] for name in sorted(written) if name in given):
                 read = [t for name, t in given.items() if name not in written and self._has(t)]
+                read = _telling(read) or read
                 of_one_size = [operand for operand in read if operand.numel() == made.numel()]
                 ways = [copy for operand in of_one_size or read for copy in _copies(made, operand)]
                 ways += [lambda made=made: made] if self._has(made) else []  # in place
@@ -94,6 +95,20 @@ class Copied(Draw):
 
     def _has(self, tensor: torch.Tensor) -> bool:
         return _memory(tensor) in self._there
+
+
+def _telling(operands: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Operands that vary, each once: constants and copies beside them would only use up the choices."""
+    found: list[torch.Tensor] = []
+    for operand in operands:
+        varies = operand.numel() > 0 and bool((operand != operand.flatten()[0]).any())
+        if varies and not any(_same(operand, other) for other in found):
+            found.append(operand)
+    return found
+
+
+def _same(one: torch.Tensor, two: torch.Tensor) -> bool:
+    return one.shape == two.shape and one.dtype == two.dtype and torch.equal(one, two)
 
 
 def tensors_of(bound: Mapping[str, Any]) -> dict[str, torch.Tensor]:

@@ -82,7 +82,7 @@ class Checks:
         """By the ordinary rule; where it refuses what rounding could explain, with conditioning: first with
         that of functions alone, which is asked in a moment and explains small elements only."""
         three = (tensor_of(got), tensor_of(expected), tensor_of(golden))
-        banded = self.banded and case.leeway == 1.0 and _exact(case.yardstick, three[1])
+        banded = self.by_size(case, three[1])
         error = compare(*three, self.policy.precision, banded=banded)
         if error.problem and not inexact(three[2]):
             crossed = [tensor_of(leaf) for leaf in conditioning.crossed(self.reference, case, position)]
@@ -98,6 +98,10 @@ class Checks:
             return error
         moved = functions | conditioning.moved(self.reference, case)[position].times(case.leeway)
         return compare(*three, self.policy.precision, moved, banded=banded)
+
+    def by_size(self, case: Case, output: torch.Tensor) -> bool:
+        """Whether elements of the output are held to others of their own size, too."""
+        return self.banded and case.leeway == 1.0 and _exact(case.yardstick, output)
 
     def check_form(self, case: Case, described: Sequence[protocol.OutputForm]) -> list[float | None]:
         """Names, shapes, dtypes, devices and plain types as the reference's; returns the plain numbers."""

@@ -33,7 +33,7 @@ def without_twins(graph: Graph) -> Graph:
             continue
         same |= {own: same.get(other, other) for own, other in zip(node.outputs, twin.outputs, strict=True)}
         kept = any(name in graph.results for name in node.outputs)
-        shown = node.op == "view" and graph.producer(str(node.inputs[0])) is not None
+        shown = node.op == "view" and _is_of_computed(graph, node)
         if not kept and (node.op in COSTLY or shown):
             instead |= dict(zip(node.outputs, twin.outputs, strict=True))
     if not instead:
@@ -42,6 +42,14 @@ def without_twins(graph: Graph) -> Graph:
         node.with_inputs(*(instead.get(str(name), name) for name in node.inputs)) for node in graph.nodes
     )
     return graph.rebuilt(nodes)
+
+
+def _is_of_computed(graph: Graph, view: Node) -> bool:
+    """Whether a view shows something else than an argument or a constant, which readers see through it."""
+    source = graph.producer(str(view.inputs[0]))
+    while source is not None and source.op == "view":
+        source = graph.producer(str(source.inputs[0]))
+    return source is not None and source.op != "constant"
 
 
 def _equal(graph: Graph, node: Node, twin: Node) -> bool:

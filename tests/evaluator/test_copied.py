@@ -79,6 +79,13 @@ def turned(x: torch.Tensor) -> torch.Tensor:
     return (x + x.sum(1, keepdim=True)).t()
 
 
+def shifted_beside_others(x: torch.Tensor) -> torch.Tensor:
+    """Eight operands that do not vary, one again and again, and one of a type without comparison."""
+    others = [torch.full_like(x, number) for number in range(8)] + [x.relu()] * 8
+    others.append(torch.ones_like(x, dtype=torch.float8_e4m3fn))
+    return kernel("h", lambda *h: h[-1] + h[-1].sum(1, keepdim=True), torch.empty_like(x), *others, x)
+
+
 def largest_of_codes(x: torch.Tensor) -> torch.Tensor:
     made = kernel("codes", codes, torch.empty_like(x, dtype=torch.int32), x)
     found = torch.sort(made, descending=True).values[:, :4].contiguous()
@@ -98,6 +105,7 @@ def product_between_shifts(x: torch.Tensor) -> torch.Tensor:
         lambda x: own(lambda h, given: h + given, F.gelu(own(torch.neg, x)), x),
         lambda x: F.normalize(own(lambda h: h * h.amax(1, keepdim=True), x)),
         lambda x: torch.softmax(kernel("t", turned, x.new_empty(FEATURES, ROWS), x), 0),
+        lambda x: torch.softmax(shifted_beside_others(x), 1),
         product_between_shifts,
         largest_of_codes,
     ],

@@ -373,14 +373,36 @@ def test_what_follows_from_a_buffer_that_forward_moves_is_not_random(moves: str)
         torch.testing.assert_close(made.module.level.double(), level, rtol=1e-5, atol=1e-6)
 
 
-def test_the_exact_run_of_a_program_that_draws_begins_where_the_reference_did():
+@pytest.mark.parametrize("saved", [True, False])
+def test_the_exact_run_of_a_program_that_draws_begins_where_the_reference_did(saved: bool):
     forward = f"{MOVES[1]}; return F.dropout(x, 0.5) + self.level"
-    made = reference(forward, "torch.randn(32, 48)", LEVEL)
+    level = LEVEL.replace("(48)", f"(48), persistent={saved}")
+    made = reference(forward, "torch.randn(32, 48)", level)
     assert made.stochastic
     for _ in range(3):
         case = made.case("normal")
         assert case.yardstick is Yardstick.DRAWS
         torch.testing.assert_close(case.golden[0][1].float(), case.outputs[0][1], rtol=1e-5, atol=1e-5)
+
+
+TABLE = "self.register_buffer('table', torch.zeros(1, 48)); self.ready = False"
+WRITTEN = "self.table.copy_(torch.arange(48.0))"
+ANOTHER = "self.register_buffer('table', torch.arange(48.0).expand(len(x), 48).clone())"
+
+
+@pytest.mark.parametrize("made", [WRITTEN, ANOTHER], ids=["written", "another buffer"])
+def test_a_table_that_the_first_call_makes_is_there_in_every_other(made: str):
+    """Where the buffer goes back to what it was, the flag that says what it is goes with it."""
+    forward = f"\n        if not self.ready: {made}; self.ready = True\n        return x + self.table"
+    module = reference(forward, "torch.randn(32, 48)", TABLE)
+    assert not module.stochastic
+    for _ in range(3):
+        with module.spared():
+            module.run(module.draw())
+        case = module.case("normal")
+        for answer in (case.outputs, case.golden):
+            wanted = case.inputs[0] + torch.arange(48.0)
+            torch.testing.assert_close(answer[0][1].float(), wanted, rtol=1e-5, atol=1e-5)
 
 
 def test_an_exact_run_of_another_shape_is_none():

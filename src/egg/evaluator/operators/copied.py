@@ -99,16 +99,19 @@ class Copied(Draw):
 
 def _telling(operands: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     """Operands that vary, each once: constants and copies beside them would only use up the choices."""
-    found: list[torch.Tensor] = []
+    found: list[tuple[torch.Tensor, torch.Tensor]] = []
     for operand in operands:
-        varies = operand.numel() > 0 and bool((operand != operand.flatten()[0]).any())
-        if varies and not any(_same(operand, other) for other in found):
-            found.append(operand)
-    return found
+        elements, form = _bytes(operand), (operand.dtype, operand.shape)
+        seen = any(form == (one.dtype, one.shape) and torch.equal(elements, rows) for one, rows in found)
+        if not seen and bool((elements != elements[:1]).any()):
+            found.append((operand, elements))
+    return [operand for operand, _ in found]
 
 
-def _same(one: torch.Tensor, two: torch.Tensor) -> bool:
-    return one.shape == two.shape and one.dtype == two.dtype and torch.equal(one, two)
+def _bytes(tensor: torch.Tensor) -> torch.Tensor:
+    """Its elements as rows of bytes: 8-bit floats have no comparison."""
+    plain = tensor.detach().resolve_conj().resolve_neg().contiguous()
+    return plain.reshape(-1).view(torch.uint8).reshape(plain.numel(), plain.element_size())
 
 
 def tensors_of(bound: Mapping[str, Any]) -> dict[str, torch.Tensor]:

@@ -30,10 +30,10 @@ from egg.evaluator.reference.answers import (
     same_bytes,
     same_values,
 )
-from egg.evaluator.reference.buffers import Buffers
 from egg.evaluator.reference.case import Case
 from egg.evaluator.reference.limits import Asked
 from egg.evaluator.reference.reserve import apart
+from egg.evaluator.reference.snapshot import Snapshot
 from egg.evaluator.reference.yardstick import (
     SINGLE,
     Draws,
@@ -146,7 +146,7 @@ class Reference:
         inputs = together.joined(inputs, self.groups)
         structure, tensors = exchange.pack(inputs)
         seed = secrets.randbits(31) if seed is None else seed
-        began = Buffers.of(self.module) if golden and self.moving else None
+        began = Snapshot.of(self.module) if golden and (self.moving or self.leaves) else None
         if self._drawing and golden:
             draws = Draws()
             with Recorded(draws):
@@ -240,15 +240,15 @@ class Reference:
 
     @contextmanager
     def spared(self) -> Iterator[None]:
-        """Runs that leave the module's buffers as they were."""
-        before = Buffers.of(self.module)
+        """Runs that leave the module's buffers and plain attributes as they were."""
+        before = Snapshot.of(self.module)
         try:
             yield
         finally:
             before.put_back()
 
     @contextmanager
-    def _back_at(self, began: Buffers | None) -> Iterator[None]:
+    def _back_at(self, began: Snapshot | None) -> Iterator[None]:
         """Runs from the state in which the reference's own began; its module stays where that went."""
         if began is None:
             yield

@@ -27,8 +27,8 @@ class Case:
     expected: Literal["accepted", "rejected"]
     gates: tuple[Gate, ...]
     """The gates that may refuse it, in order; empty for an honest kernel."""
-    reason: str
-    """What the reason code must begin with when the first of ``gates`` refuses; may be empty."""
+    reasons: tuple[str, ...]
+    """What the reason code may begin with when the first of ``gates`` refuses; one empty text for any."""
     needs: Literal["cpu", "gpu"]
     policy: Policy
     static: bool
@@ -65,7 +65,7 @@ def read_case(path: Path) -> Case:
         task_path=task_path,
         expected="accepted" if honest else "rejected",
         gates=gates,
-        reason=data.get("reason", ""),
+        reasons=tuple(word.strip() for word in data.get("reason", "").split(",")),
         needs="gpu" if data["needs"] == "gpu" else "cpu",
         policy=_policy(data.get("policy", "")),
         static=data.get("static", "on") != "off",

@@ -64,7 +64,7 @@ def test_corpus(case: Case) -> None:
     if case.gates[:1] == (Gate.STATIC,):
         assert refusal is not None
         assert refusal.gate is Gate.STATIC
-        assert refusal.reason.startswith(case.reason)
+        assert refusal.reason.startswith(case.reasons)
         assert refusal.hint
     else:
         assert refusal is None

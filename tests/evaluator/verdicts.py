@@ -54,7 +54,7 @@ def check(case: Case, evaluation: Evaluation) -> None:
     on_gpu = evaluation.machine.device == "cuda"
     assert refusal.gate in (*case.gates, *(SHOWN_BY_A_GPU if on_gpu else ())), refusal
     if refusal.gate is case.gates[0] and not on_gpu:
-        assert refusal.reason.startswith(case.reason), refusal
+        assert refusal.reason.startswith(case.reasons), refusal
     assert refusal.evidence
     assert refusal.hint
     assert evaluation.gates[-1].passed is False

@@ -434,3 +434,11 @@ def test_a_nan_among_eight_bits_is_seen(dtype):
     candidate, reference, golden = quantized(dtype)
     candidate[1, 2] = math.nan
     assert "1 elements are NaN" in compare(candidate, reference, golden, MATCH).problem
+
+
+def test_integers_beside_a_boundary_are_counted_over_all_answers():
+    reference, candidate = torch.tensor([3, 4]), torch.tensor([4, 4])
+    error = compare(candidate, reference, reference, Precision.MATCH, crossed=(candidate,))
+    assert error.passed
+    assert not (error.crossed + error.crossed).too_many
+    assert (error.crossed + error.crossed + error.crossed).too_many

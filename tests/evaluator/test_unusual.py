@@ -36,7 +36,7 @@ def judged(forward: str, name: str, candidate) -> LeafError:
     case = made.answer(name, unusual(made.draw(), name, 1), own=False)
     [(_, expected)], [(_, exact)] = case.outputs, case.golden
     return compare(
-        candidate(*case.inputs), expected, exact, made.precision, conditioning.moved(made, case)[0].times(8.0)
+        candidate(*case.inputs), expected, exact, made.precision, conditioning.moved(made, case, 0).times(8.0)
     )
 
 

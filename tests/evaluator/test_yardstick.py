@@ -33,7 +33,7 @@ def reference(
 
 def judged(made: Reference, case: Case, answer: torch.Tensor, *, conditioned: bool = True) -> LeafError:
     [(_, expected)], [(_, golden)] = case.outputs, case.golden
-    moved = conditioning.moved(made, case)[0] if conditioned else STILL
+    moved = conditioning.moved(made, case, 0) if conditioned else STILL
     return compare(answer, expected, golden, made.precision, moved)
 
 
@@ -60,7 +60,7 @@ def test_a_row_that_moves_with_its_maximum_in_some_draws_is_seen_in_others():
     for _ in range(40):
         case = made.case("large", "large")
         [(_, expected)], [(_, golden)] = case.outputs, case.golden
-        moved = conditioning.moved(made, case)[0]
+        moved = conditioning.moved(made, case, 0)
         honest = base_two_softmax(case.inputs[0])
         assert compare(honest, expected, golden, made.precision, moved, banded=True).passed
 
@@ -114,7 +114,7 @@ def test_16_bit_layers_of_a_program_with_fp32_inputs_round_as_they_do():
     forward = f"{tower}; return (y @ y.T / 0.05).logsumexp(1).mean()"
     made = reference(forward, "torch.randn(3, 48)", TOWER)
     case = made.case("normal")
-    assert conditioning.moved(made, case)[0].max > 2e-3
+    assert conditioning.moved(made, case, 0).max > 2e-3
     exact = case.golden[0][1]
     assert judged(made, case, (exact * (1 + 1e-3)).float()).passed
     assert not judged(made, case, (exact * 1.5).float()).passed
@@ -143,7 +143,7 @@ def test_a_threshold_that_a_rounding_crosses_allows_nobody_anything():
     """The floor of whole numbers jumps by one for half of all roundings: that is no conditioning."""
     made = reference("return torch.floor(x)", "torch.arange(4096.0).reshape(64, 64) + 1.0")
     case = made.case("whole numbers")
-    moved = conditioning.moved(made, case)[0]
+    moved = conditioning.moved(made, case, 0)
     assert moved.max == 0.0
     wrong = case.outputs[0][1].clone()
     wrong[3, 5] += 0.5
@@ -193,7 +193,7 @@ def test_inputs_of_16_bits_excuse_none_where_the_program_rounds_to_32(forward: s
     made = reference(forward, "torch.randn(64, 64).to(torch.bfloat16)")
     case = made.case("a question")
     [(_, expected)] = case.outputs
-    moved = conditioning.moved(made, case)[0]
+    moved = conditioning.moved(made, case, 0)
     size = float(expected.double().square().mean().sqrt())
     assert (moved.rms > 2.0**-12 * size) is excused
 
@@ -411,3 +411,33 @@ def test_an_exact_run_of_another_shape_is_none():
     case = made.case("normal")
     assert case.yardstick is not Yardstick.FP64
     assert case.golden[0][1].shape == case.outputs[0][1].shape
+
+
+# -- what is rounded on the way to an answer -------------------------------------------------------------
+
+HALF, SINGLE = 2.0**-8, 2.0**-24
+
+
+@pytest.mark.parametrize(
+    ("forward", "expected"),
+    [
+        ("y = x.float() * 2; return y, y.bfloat16()", (SINGLE, HALF)),
+        ("y = x * 2; return y.float(), x.float() + 1", (HALF, SINGLE)),
+        ("y = torch.zeros(4); y[1:] = (x * 2)[1:]; return y, y.float()", (HALF, HALF)),
+        ("y = x.float() * float((x * 2).sum()); return y, x.float().exp()", (HALF, HALF)),
+        ("return x.float().mul(2), torch.empty(4).copy_(x).mul_(2).long()", (SINGLE, SINGLE)),
+        ("return x.float(), x", (0.0, 0.0)),
+    ],
+)
+def test_the_coarsest_rounding_is_that_on_the_way_to_each_answer(forward: str, expected: tuple[float, ...]):
+    made = reference(forward, "torch.randn(4).bfloat16()")
+    noted = conditioning._roundings(made, made.case("any"))
+    assert noted.answers == expected
+
+
+def test_an_answer_in_fp32_is_not_excused_by_one_of_16_bits_beside_it():
+    made = reference("y = F.silu(x.float()); return y, y.bfloat16()", "torch.randn(64, 128).bfloat16()")
+    case = made.case("any")
+    exact = case.golden[0][1]
+    allowed = conditioning.moved(made, case, 0)
+    assert not compare(exact.bfloat16().float(), case.outputs[0][1], exact, made.precision, allowed).passed

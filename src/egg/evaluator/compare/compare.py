@@ -47,8 +47,8 @@ An element where the reference overflows and the fp64 run does not has no right 
 Everywhere else NaN and Inf must stand where the reference or the fp64 run has them, and where only the
 reference has a number that its type can hold (``torch.finfo(x.dtype).min`` is another number in fp64) it
 must be that number.
-Integers and booleans must equal the reference or the fp64 run exactly. Where they are rounded from floats, a
-few may be the next integer: those that become it when the exact run is off by some roundings.
+Integers and booleans must equal the reference or the fp64 run exactly, but for few that are rounded from
+floats (:mod:`~egg.evaluator.compare.integers`).
 """
 
 from __future__ import annotations
@@ -61,9 +61,9 @@ from typing import TypeVar
 import torch
 
 from egg.core.policy import Precision
-from egg.evaluator.compare import bands, populations, scales, slices, sums
+from egg.evaluator.compare import bands, integers, populations, scales, slices, sums
 from egg.evaluator.compare.bands import NOWHERE, Band
-from egg.evaluator.tensors import memory
+from egg.evaluator.compare.integers import NONE, Crossed
 from egg.evaluator.tensors.reals import EIGHT_BITS, as_reals
 
 ROUNDOFF = {
@@ -91,13 +91,8 @@ LOST_ROUNDINGS = 16.0
 """The same in unit roundoffs, for types that have few bits."""
 ONE_STEP = 2.5
 """Unit roundoffs: from one number of a type to the next it is two at most."""
-SHARE_CROSSED = 1e-3
-"""Of integers so many may be the next one, or twice as many as the reference has others than the fp64 run."""
 FEW_LOST, SHARE_LOST = 2, 1e-3
 """So many elements, and this part of all, may lose theirs where results happen to cancel."""
-SHARE_STRANGE = 2.0**-6
-"""Of integers that are the exact run's and not the reference's, though no rounding leads from one to the
-other."""
 
 
 @dataclass(frozen=True)
@@ -197,6 +192,8 @@ class LeafError:
     """:attr:`lost` as a multiple of what is allowed."""
     reference_lost: float = 0.0
     """The part of the elements of which the reference is off by a tenth of what counts as lost."""
+    crossed: Crossed = NONE
+    """Of integers: how many are the next one."""
     band: Band = NOWHERE
     """Of all magnitudes the one where elements are furthest from what is allowed."""
 
@@ -276,7 +273,9 @@ def compare(
     off.
     """
     if not (candidate.is_floating_point() or candidate.is_complex()):
-        return _compare_exact(candidate, reference, golden, crossed)
+        problem, equal, beside = integers.compare(candidate, reference, golden, crossed)
+        wrong = float(bool(problem))
+        return LeafError(wrong, wrong, 0.0, 0.0, equal, problem, crossed=beside)
     floor = floor_for(reference.dtype, precision)
     three = [as_reals(t) for t in (candidate, reference, golden)]
     sizes = sums.sampled_sizes(three[2])
@@ -322,7 +321,7 @@ def compare(
         off / count,
         off / loss,
         errors.reference_off / count,
-        band,
+        band=band,
     )
 
 
@@ -341,48 +340,3 @@ def _by_size(three: sums.Three, floor: Floor, moved: Moved, absolute: float) -> 
     pools = (scales.FINE, scales.COARSE, scales.EIGHT)[size]
     other = scales.worst(three, floor.roundoff, widened.scales, absolute, pools, floor.step)
     return max(found, apart, other, key=lambda band: band.ratio)
-
-
-def _compare_exact(
-    candidate: torch.Tensor,
-    reference: torch.Tensor,
-    golden: torch.Tensor,
-    crossed: Sequence[torch.Tensor] = (),
-) -> LeafError:
-    """Integers: those of the reference, or of the exact run where that computes the same.
-
-    An exact run may answer something else (``isinf`` of what only the narrow type overflows). So where many
-    of its elements are others than the reference's, and no rounding makes them so, it explains none.
-    """
-    count = explained = own = strange = illegal = 0
-    equal = True
-    for c, r, g, *others in memory.pieces(candidate, reference, golden, *crossed):
-        if c.dtype is torch.bool:
-            illegal += int((c.view(torch.uint8) > 1).sum())
-        exact = g.to(c.dtype)
-        unequal = c != r
-        equal &= not bool(unequal.any())
-        taken = unequal & (c == exact)
-        unequal &= c != exact
-        own += int((r != exact).sum())
-        near = (c.long() - r.long()).abs() == 1
-        becomes, jumps = torch.zeros_like(unequal), torch.zeros_like(unequal)
-        for other in others:
-            becomes |= c == other.to(c.dtype)
-            jumps |= r == other.to(c.dtype)
-        strange += int((taken & ~jumps).sum())
-        found = int((unequal & near & becomes).sum())
-        explained += found
-        count += int(unequal.sum()) - found
-    if explained > max(FEW_LOST, SHARE_CROSSED * candidate.numel(), 2 * own):
-        count += explained
-    if strange > max(FEW_LOST, SHARE_STRANGE * candidate.numel()):
-        count += strange
-    if illegal:
-        return _integers(equal=equal, problem=f"{illegal} bytes of a bool tensor are neither 0 nor 1")
-    problem = f"{count} of {candidate.numel()} integer elements differ" if count else ""
-    return _integers(equal=equal, problem=problem)
-
-
-def _integers(*, equal: bool, problem: str) -> LeafError:
-    return LeafError(float(bool(problem)), float(bool(problem)), 0.0, 0.0, equal, problem)

@@ -16,9 +16,9 @@ from egg.evaluator.reference.answers import response
 from egg.evaluator.reference.case import Case
 from egg.evaluator.reference.composed import Composed, composed
 from egg.evaluator.reference.reference import Reference
+from egg.evaluator.reference.roundings import Roundings
 from egg.evaluator.reference.yardstick import (
     Rounded,
-    Roundings,
     Yardstick,
     coarsest_rounding,
     converted,
@@ -38,26 +38,24 @@ CROSSING, CROSSING_COARSE = 16.0, 2.0
 """Roundings by which a float may lie off the boundary between two integers, in fp32 and in 16 bits."""
 
 
-def moved(reference: Reference, case: Case) -> list[Moved]:
-    """How far each output of ``case`` moves.
+def moved(reference: Reference, case: Case, position: int) -> Moved:
+    """How far an output of ``case`` moves.
 
     One draw of signs and its mirror image: what answers oppositely to the two is how the result follows; what
     does not (a threshold that was crossed) is a jump, and allows nothing. Signs that happen to cancel show
-    nothing: the largest of a few draws counts.
+    nothing: the largest of a few draws counts. Inputs move by no more than what is rounded on the way to this
+    output: another one of 16 bits beside it says nothing of it.
     """
-    found = [STILL for _ in case.golden]
-    limits = [_lost_at(reference, leaf) / 10 for _, leaf in case.outputs]
+    found, exact = STILL, case.golden[position][1]
+    limit = _lost_at(reference, case.outputs[position][1]) / 10
     noted = _roundings(reference, case)
     for lot in _lots(case, LOTS):
         try:
-            up, down = (_perturbed(reference, case, noted, sign, lot) for sign in (1.0, -1.0))
+            up, down = (_perturbed(reference, case, noted, position, sign, lot) for sign in (1.0, -1.0))
         except TaskError:
             continue
-        moves = [
-            response(exact, above, below, limit)
-            for (_, exact), (_, above), (_, below), limit in zip(case.golden, up, down, limits, strict=True)
-        ]
-        found = [a | b for a, b in zip(found, moves, strict=True)]
+        if len(up) == len(down) == len(case.golden):
+            found |= response(exact, up[position][1], down[position][1], limit)
     return found
 
 
@@ -96,13 +94,13 @@ def crossed(reference: Reference, case: Case, position: int) -> list[Any]:
     whole already are exact, and stay.
     """
     noted = _roundings(reference, case)
-    coarsest = noted.coarsest or unit_of(case.inputs, reference.module)
+    coarsest = noted.answer(position) or unit_of(case.inputs, reference.module)
     roundings = CROSSING if coarsest <= 2.0**-24 else CROSSING_COARSE
     found = []
     for lot in _lots(case, FEWER):
         for sign in (1.0, -1.0):
             try:
-                outputs = _perturbed(reference, case, noted, sign * roundings, lot, whole=True)
+                outputs = _perturbed(reference, case, noted, position, sign * roundings, lot, whole=True)
             except TaskError:
                 continue
             if len(outputs) == len(case.golden):
@@ -131,7 +129,8 @@ def _roundings(reference: Reference, case: Case) -> Roundings:
     def forward() -> Roundings:
         module, inputs = converted(reference.module, case.inputs, Yardstick.ITSELF)
         with Roundings() as noted:
-            reference.measured(module, inputs, Yardstick.ITSELF, None, case.seed)
+            result = reference.measured(module, inputs, Yardstick.ITSELF, None, case.seed)
+        noted.answered(outputs_of(result))
         return noted
 
     try:
@@ -141,12 +140,22 @@ def _roundings(reference: Reference, case: Case) -> Roundings:
 
 
 def _perturbed(
-    reference: Reference, case: Case, noted: Roundings, sign: float, lot: int, *, whole: bool = False
+    reference: Reference,
+    case: Case,
+    noted: Roundings,
+    position: int,
+    sign: float,
+    lot: int,
+    *,
+    whole: bool = False,
 ) -> list[tuple[str, Any]]:
+    """A run in which all is off as it is on the way to the output at ``position``."""
+    program = noted.answer(position)
+
     def forward() -> Any:
         module, inputs = converted(reference.module, case.inputs, case.yardstick)
-        coarsest = coarsest_rounding(case.inputs, reference.module, case.outputs, noted.coarsest)
-        unit = min(unit_of(case.inputs, reference.module), noted.coarsest or 1.0)
+        coarsest = coarsest_rounding(case.inputs, reference.module, case.outputs, position, program)
+        unit = min(unit_of(case.inputs, reference.module), program or 1.0)
         inputs = perturb(module, inputs, (reference.module, case.inputs), sign, lot, coarsest)
         with Rounded(unit, sign, lot, own=noted.found, whole=whole):
             return reference.measured(module, inputs, case.yardstick, case.draws, case.seed)

@@ -22,11 +22,12 @@ from typing import Any
 import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves, tree_map_only
+from torch.utils._pytree import tree_map_only
 
 from egg.core.errors import TaskError
-from egg.evaluator.operators.ops import COPIES, NEUTRAL, base_name
+from egg.evaluator.operators.ops import base_name
 from egg.evaluator.reference.limits import FINFO, Asked
+from egg.evaluator.reference.roundings import computes
 from egg.evaluator.task.program import DOUBLE, in_dtypes, map_tensors, restrided
 from egg.evaluator.tensors.reals import as_reals, nudged
 
@@ -175,50 +176,16 @@ AHEAD = 8
 """Operations that are passed over to find one in another run: a cast to the dtype that is there is none."""
 
 
-def _computes(func: Any) -> bool:
-    """Whether an operation computes new numbers, rather than looking at memory or writing into it."""
-    returns = func._schema.returns
-    aliases = func._schema.is_mutable or any(r.alias_info is not None for r in returns)
-    return not aliases and base_name(func) not in NEUTRAL
-
-
-class Roundings(TorchDispatchMode):
-    """Notes to how many digits a program rounds what its operations compute, in order."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.found: list[tuple[str, float]] = []
-        self.coarsest = 0.0
-        """Of all of them, and of its casts to narrower types. That an input has 16 bits rounds nothing."""
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
-        unit = _rounding(result)
-        if unit and _computes(func):
-            self.found.append((base_name(func), unit))
-            self.coarsest = max(self.coarsest, unit)
-        elif base_name(func) in COPIES and any(
-            _rounding(t) < unit for t in args if isinstance(t, torch.Tensor)
-        ):
-            self.coarsest = max(self.coarsest, unit)
-        return result
-
-
-def _rounding(values: Any) -> float:
-    """One rounding of the first floating tensor among them; zero where there is none."""
-    floats = (t for t in tree_leaves(values) if isinstance(t, torch.Tensor) and t.is_floating_point())
-    return next((FINFO(t.dtype).eps / 2 for t in floats), 0.0)
-
-
 class Rounded(TorchDispatchMode):
     """Moves every number that an operation computes by one rounding, up or down by lot.
 
     That is how any implementation is off that rounds what it computes on the way: an argument of an
     exponential, the scores of an attention. What merely looks at memory, or writes into it, is left alone.
-    ``own`` is what :class:`Roundings` noted of the program's operations: 16-bit layers behind fp32 tables
-    round as 16 bits do, fp32 angles of a 16-bit program as fp32 does. ``unit`` is the rounding of those that
-    are not found there. A number of a narrower type moves by the next one of that type, since a smaller step
-    would be rounded away. ``whole``: numbers that are whole stay, as rounding leaves them.
+    ``own`` is what :class:`~egg.evaluator.reference.roundings.Roundings` noted of the program's operations:
+    16-bit layers behind fp32 tables round as 16 bits do, fp32 angles of a 16-bit program as fp32 does.
+    ``unit`` is the rounding of those that are not found there. A number of a narrower type moves by the next
+    one of that type, since a smaller step would be rounded away. ``whole``: numbers that are whole stay,
+    as rounding leaves them.
     """
 
     def __init__(
@@ -238,7 +205,7 @@ class Rounded(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
-        if not _computes(func):
+        if not computes(func):
             return result
         unit = self.unit_of(func)
         return tree_map_only(torch.Tensor, lambda tensor: self._moved(tensor, unit), result)
@@ -278,17 +245,20 @@ def unit_of(inputs: list[Any], module: nn.Module) -> float:
 
 
 def coarsest_rounding(
-    inputs: list[Any], module: nn.Module, outputs: list[tuple[str, Any]], program: float = 0.0
+    inputs: list[Any], module: nn.Module, outputs: list[tuple[str, Any]], position: int, program: float = 0.0
 ) -> float:
-    """How far an input may be moved for its own rounding: no further than the program's arithmetic rounds.
+    """How far an input may be moved for its own rounding, where the output at ``position`` is looked at: no
+    further than the arithmetic on the way to it rounds.
 
-    That is the finest of its inputs and weights, or of its results where those are coarser. A gain of 16 bits
-    in a program of 32 is exact for every implementation, and excuses none that rounds the rest as coarsely.
-    Nor do rows of 16 bits that a program takes to 32 at once: ``program`` is the coarsest rounding of what it
-    does (:attr:`Roundings.coarsest`), where that is known.
+    That is the finest of inputs and weights, or of the results where those are coarser, and it is no integer
+    that is looked at: that is not rounded to 16 bits. A gain of 16 bits in a program of 32 is exact for every
+    implementation, and excuses none that rounds the rest as coarsely. Nor do rows of 16 bits that a program
+    takes to 32 at once: ``program`` is the coarsest rounding on the way to the output, where that is known.
     """
     results = [leaf for _, leaf in outputs if isinstance(leaf, torch.Tensor) and leaf.is_floating_point()]
-    finest = min((FINFO(leaf.dtype).eps / 2 for leaf in results), default=0.0)
+    own = outputs[position][1]
+    whole = isinstance(own, torch.Tensor) and not own.is_floating_point() and not own.is_complex()
+    finest = 0.0 if whole else min((FINFO(leaf.dtype).eps / 2 for leaf in results), default=0.0)
     return max(min(unit_of(inputs, module), program or 1.0), finest)
 
 

@@ -12,6 +12,7 @@ import torch
 from egg.core.evaluation import RefusalFacts
 from egg.core.policy import Policy
 from egg.evaluator.compare.compare import NOT_KNOWN, STILL, LeafError, Usual, Worst, compare
+from egg.evaluator.compare.integers import NONE, Crossed
 from egg.evaluator.compare.places import wrong_places
 from egg.evaluator.reference import conditioning
 from egg.evaluator.reference.answers import inexact, same_bytes
@@ -43,6 +44,8 @@ class Checks:
     worst: Worst = field(default_factory=Worst)
     usual: dict[int, Usual] = field(default_factory=dict)
     """The reference's own error at the task's own call, by the output's place."""
+    crossed: dict[int, Crossed] = field(default_factory=dict)
+    """Of outputs of integers, over all answers so far, by their place: how many are the next integer."""
     banded: ClassVar[bool] = True
     """Whether elements are compared by their magnitude as well."""
 
@@ -77,6 +80,9 @@ class Checks:
                 )
             if not error.passed:
                 raise self._located(case, path, error, got, golden)
+            found = self.crossed[position] = self.crossed.get(position, NONE) + error.crossed
+            if found.too_many:
+                raise _crossed(case, path, found)
 
     def error(self, case: Case, position: int, got: Any, expected: Any, golden: Any) -> LeafError:
         """By the ordinary rule; where it refuses what rounding could explain, with conditioning: first with
@@ -96,7 +102,7 @@ class Checks:
             error = compare(*three, self.policy.precision, functions, banded=banded)
         if error.passed:
             return error
-        moved = functions | conditioning.moved(self.reference, case)[position].times(case.leeway)
+        moved = functions | conditioning.moved(self.reference, case, position).times(case.leeway)
         return compare(*three, self.policy.precision, moved, banded=banded)
 
     def by_size(self, case: Case, output: torch.Tensor) -> bool:
@@ -232,6 +238,15 @@ class Checks:
             "values as Model lays them out: keep its names and layout, and pack a transposed copy from them "
             "(keyed on `_version`)"
         )
+
+
+def _crossed(case: Case, path: str, found: Crossed) -> Refused:
+    return Refused(
+        "correctness.values",
+        f"{case.label}, output {path}: {found.candidate} of {found.count} integers so far are the one beside "
+        f"the reference's, of which {found.reference} are others than the exact run's",
+        "round as the reference does: half to even, not up or toward zero",
+    )
 
 
 def _form(expected: Any) -> dict[str, Any]:

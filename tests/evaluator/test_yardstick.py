@@ -441,3 +441,18 @@ def test_an_answer_in_fp32_is_not_excused_by_one_of_16_bits_beside_it():
     exact = case.golden[0][1]
     allowed = conditioning.moved(made, case, 0)
     assert not compare(exact.bfloat16().float(), case.outputs[0][1], exact, made.precision, allowed).passed
+
+
+def test_a_row_that_a_composed_function_leaves_nothing_of_is_not_lost():
+    made = reference("return F.softplus(x)", "40.0 * torch.randn(64, 128)")
+    inputs = 40.0 * torch.randn(64, 128)
+    inputs[3] = -25.0 - torch.rand(128)
+    case = made.answer("a row far below zero", [inputs])
+    [(_, expected)], [(_, golden)] = case.outputs, case.golden
+    composed = torch.where(inputs > 20.0, inputs, torch.log(1.0 + torch.exp(inputs)))
+    assert compare(composed, expected, golden, made.precision).lost_ratio > 1.0
+    functions = conditioning.by_functions(made, case)[0]
+    assert compare(composed, expected, golden, made.precision, functions).lost_ratio <= 1.0
+    coarse = golden.float()
+    coarse[3] = 1e-6
+    assert compare(coarse, expected, golden, made.precision, functions).lost_ratio > 1.0

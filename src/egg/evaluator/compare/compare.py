@@ -298,7 +298,7 @@ def compare(
     allowed = max(known, floor.rms_factor * floor.roundoff * rms, CONDITIONING * moved.rms, 1e-300)
     off = errors.off
     if slices.spread(sizes, quartile) and not norms.nonfinite:
-        off = max(off, slices.lost(three, quartile, own))
+        off = max(off, slices.lost(three, quartile, own, moved.times(CONDITIONING).functions))
     band = NOWHERE
     if banded and not norms.nonfinite:
         band = _by_size(three, floor, moved, 4.0 * usual.max * rms)

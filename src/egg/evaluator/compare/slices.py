@@ -2,14 +2,18 @@
 
 One small element among large ones may come of a sum that cancels, and then its error is the large ones'. A
 slice of which every element is small has a scale of its own (a gain of 1e-6 in a bank of gains), and an error
-as large as the slice itself is a lost slice, however small that is beside the rest of the output.
+as large as the slice itself is a lost slice, however small that is beside the rest of the output. Not so
+where a function that kernels compose of others has an absolute error as large: of a softplus far below zero
+``log(1 + exp(x))`` leaves nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
+
+from egg.evaluator.compare.bands import BANDS, places
 
 SMALL = 1e-4
 """Of the upper quartile: a slice below it is looked at by itself."""
@@ -30,12 +34,14 @@ def spread(sizes: torch.Tensor, quartile: float) -> bool:
     return bool(small.sum() > SOME * len(sizes))
 
 
-def lost(three: Sequence[torch.Tensor], quartile: float, own: float) -> int:
+def lost(three: Sequence[torch.Tensor], quartile: float, own: float, functions: Mapping[int, float]) -> int:
     """Elements in slices of which the candidate lost the value; of the dimension that shows most.
 
-    ``own``: of its own size, by how much an element of this precision may be off.
+    ``own``: of its own size, by how much an element of this precision may be off. ``functions``: for each
+    band of magnitude the rms by which composed functions may be.
     """
     golden = three[2]
+    composed = torch.tensor([functions.get(band, 0.0) for band in range(BANDS)], dtype=torch.float64)
     found = 0
     for dim in range(golden.dim()):
         size = golden.shape[dim]
@@ -49,5 +55,6 @@ def lost(three: Sequence[torch.Tensor], quartile: float, own: float) -> int:
         rms = g.square().mean(dim=1).sqrt()
         off, usual = ((t - g).square().mean(dim=1).sqrt() for t in (c, r))
         gone = (off > max(LOST, 2.0 * own) * rms) & (off > OTHERS * usual)
+        gone &= off > composed.to(off.device)[places(rms)]
         found = max(found, int(gone.sum()) * g.shape[1])
     return found

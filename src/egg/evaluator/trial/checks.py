@@ -95,9 +95,8 @@ class Checks:
             return compare(*three, self.policy.precision, crossed=crossed)
         if error.passed or error.problem or not error.relative < EXPLICABLE:
             return error
-        functions = (
-            STILL if max(error.of_all) > 1.0 else conditioning.by_functions(self.reference, case)[position]
-        )
+        whole = max(error.max_ratio, error.rms_ratio) <= 1.0
+        functions = conditioning.by_functions(self.reference, case)[position] if whole else STILL
         if functions is not STILL:
             error = compare(*three, self.policy.precision, functions, banded=banded)
         if error.passed:

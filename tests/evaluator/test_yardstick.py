@@ -9,7 +9,7 @@ import torch
 
 from egg.core.policy import Precision
 from egg.core.source import Task
-from egg.evaluator.compare.compare import STILL, LeafError, compare
+from egg.evaluator.compare.compare import STILL, LeafError, by_conditioning, compare
 from egg.evaluator.reference import conditioning
 from egg.evaluator.reference.case import Case
 from egg.evaluator.reference.reference import Reference
@@ -456,3 +456,20 @@ def test_a_row_that_a_composed_function_leaves_nothing_of_is_not_lost():
     coarse = golden.float()
     coarse[3] = 1e-6
     assert compare(coarse, expected, golden, made.precision, functions).lost_ratio > 1.0
+
+
+def test_slow_waves_are_not_as_wrong_as_fast_ones_may_be():
+    made = reference(
+        "return torch.where(x > 0, torch.sin(3000.0 * x), torch.sin(0.5 * x))", "torch.randn(64, 128)"
+    )
+    case = made.case("waves")
+    [(_, expected)], [(_, golden)] = case.outputs, case.golden
+    moves = conditioning.sensitivity(made, case, 0)
+    x = case.inputs[0]
+    honest = torch.where(x > 0, torch.sin(x * 3000.0), torch.sin(x / 2.0))
+    coarse = torch.where(x > 0, honest, honest * (1.0 - 6e-5))
+    error = compare(coarse, expected, golden, made.precision, banded=True)
+    assert error.passed
+    assert error.suspected
+    assert by_conditioning((coarse, expected, golden), moves, made.precision, {}).ratio > 1.0
+    assert by_conditioning((honest, expected, golden), moves, made.precision, {}).ratio <= 1.0

@@ -61,7 +61,7 @@ from typing import TypeVar
 import torch
 
 from egg.core.policy import Precision
-from egg.evaluator.compare import bands, integers, populations, scales, slices, sums
+from egg.evaluator.compare import amplified, bands, integers, populations, scales, slices, sums
 from egg.evaluator.compare.bands import NOWHERE, Band
 from egg.evaluator.compare.integers import NONE, Crossed
 from egg.evaluator.tensors.reals import EIGHT_BITS, as_reals
@@ -196,6 +196,8 @@ class LeafError:
     """Of integers: how many are the next one."""
     band: Band = NOWHERE
     """Of all magnitudes the one where elements are furthest from what is allowed."""
+    suspected: bool = False
+    """Whether in some magnitude only the reference's error allows the candidate's."""
 
     @property
     def of_all(self) -> tuple[float, float, float]:
@@ -299,9 +301,9 @@ def compare(
     off = errors.off
     if slices.spread(sizes, quartile) and not norms.nonfinite:
         off = max(off, slices.lost(three, quartile, own, moved.times(CONDITIONING).functions))
-    band = NOWHERE
+    band, suspected = NOWHERE, False
     if banded and not norms.nonfinite:
-        band = _by_size(three, floor, moved, 4.0 * usual.max * rms)
+        band, suspected = _by_size(three, floor, moved, 4.0 * usual.max * rms)
     lost = norms.nonfinite
     problem = f"{lost} elements are NaN or Inf where they must not be" if lost else ""
     scale = rms or 1.0
@@ -322,15 +324,36 @@ def compare(
         off / loss,
         errors.reference_off / count,
         band=band,
+        suspected=suspected,
     )
 
 
-def _by_size(three: sums.Three, floor: Floor, moved: Moved, absolute: float) -> Band:
-    """The worst of elements of one magnitude and slices of one scale; of few elements, of each alone."""
-    size = 0 if floor.roundoff <= ROUNDOFF[torch.float32] else 2 if floor.step else 1
+def by_conditioning(
+    three: sums.Three, moves: torch.Tensor, precision: Precision, functions: Mapping[int, float]
+) -> Band:
+    """The worst of elements that move alike; ``moves``: how far each element of the exact result does.
+
+    ``functions``: for each band of magnitude, how far composed functions are off.
+    """
+    floor = floor_for(three[1].dtype, precision)
+    drawn = bands.sample([*(as_reals(t) for t in three), moves])
+    composed = CONDITIONING * max(functions.values(), default=0.0)
+    limits = (bands.FINE, bands.COARSE, bands.EIGHT)[_kind(floor)]
+    return amplified.worst(drawn, floor.roundoff, limits, max(floor.step, composed))
+
+
+def _kind(floor: Floor) -> int:
+    """Fine, coarse, or of 8 bits."""
+    return 0 if floor.roundoff <= ROUNDOFF[torch.float32] else 2 if floor.step else 1
+
+
+def _by_size(three: sums.Three, floor: Floor, moved: Moved, absolute: float) -> tuple[Band, bool]:
+    """The worst of elements of one magnitude and slices of one scale; of few elements, of each alone. And
+    whether conditioning is to be asked of."""
+    size = _kind(floor)
     each = (bands.FINE_EACH, bands.COARSE_EACH, bands.EIGHT_EACH)[size]
     if 1 < three[2].numel() <= bands.FEW:
-        return bands.of_few(three, floor.roundoff, moved.each, each, floor.step)
+        return bands.of_few(three, floor.roundoff, moved.each, each, floor.step), False
     widened = moved.times(CONDITIONING)
     limits = (bands.FINE, bands.COARSE, bands.EIGHT)[size]
     drawn = bands.sample(three)
@@ -339,4 +362,5 @@ def _by_size(three: sums.Three, floor: Floor, moved: Moved, absolute: float) -> 
     apart = populations.worst(drawn, floor.roundoff, moves, each, max(absolute, floor.step))
     pools = (scales.FINE, scales.COARSE, scales.EIGHT)[size]
     other = scales.worst(three, floor.roundoff, widened.scales, absolute, pools, floor.step)
-    return max(found, apart, other, key=lambda band: band.ratio)
+    suspected = amplified.suspected(drawn, floor.roundoff, limits, max(absolute, floor.step))
+    return max(found, apart, other, key=lambda band: band.ratio), suspected

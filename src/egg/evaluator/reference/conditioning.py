@@ -26,6 +26,7 @@ from egg.evaluator.reference.yardstick import (
     unit_of,
 )
 from egg.evaluator.task.program import outputs_of
+from egg.evaluator.tensors.reals import as_reals
 
 LOTS, FEWER = 16, 4
 """Draws of signs for the roundings that conditioning looks at. An element and the maximum of its row may move
@@ -56,6 +57,26 @@ def moved(reference: Reference, case: Case, position: int) -> Moved:
             continue
         if len(up) == len(down) == len(case.golden):
             found |= response(exact, up[position][1], down[position][1], limit)
+    return found
+
+
+def sensitivity(reference: Reference, case: Case, position: int) -> torch.Tensor:
+    """How far each element of an output moves, jumps among it: the furthest of many draws.
+
+    Of two roundings that are as large, as of an input and of its product, the signs cancel in every second
+    one. No mirror image is asked for: an element that moves otherwise there moves as far.
+    """
+    wide = case.golden[position][1]
+    exact = as_reals(wide).double()
+    found = torch.zeros_like(exact)
+    noted = _roundings(reference, case)
+    for lot in _lots(case, LOTS):
+        try:
+            outputs = _perturbed(reference, case, noted, position, 1.0, lot)
+        except TaskError:
+            continue
+        if len(outputs) == len(case.golden) and _shape(outputs[position][1]) == _shape(wide):
+            found = torch.maximum(found, (as_reals(outputs[position][1]).double() - exact).abs_())
     return found
 
 

@@ -11,7 +11,7 @@ import torch
 
 from egg.core.evaluation import RefusalFacts
 from egg.core.policy import Policy
-from egg.evaluator.compare.compare import NOT_KNOWN, STILL, LeafError, Usual, Worst, compare
+from egg.evaluator.compare.compare import NOT_KNOWN, STILL, LeafError, Usual, Worst, by_conditioning, compare
 from egg.evaluator.compare.integers import NONE, Crossed
 from egg.evaluator.compare.places import wrong_places
 from egg.evaluator.reference import conditioning
@@ -93,16 +93,28 @@ class Checks:
         if error.problem and not inexact(three[2]):
             crossed = [tensor_of(leaf) for leaf in conditioning.crossed(self.reference, case, position)]
             return compare(*three, self.policy.precision, crossed=crossed)
-        if error.passed or error.problem or not error.relative < EXPLICABLE:
+        if error.problem or (not error.passed and not error.relative < EXPLICABLE):
             return error
-        whole = max(error.max_ratio, error.rms_ratio) <= 1.0
-        functions = conditioning.by_functions(self.reference, case)[position] if whole else STILL
-        if functions is not STILL:
-            error = compare(*three, self.policy.precision, functions, banded=banded)
-        if error.passed:
+        functions = STILL
+        if not error.passed and max(error.max_ratio, error.rms_ratio) <= 1.0:
+            functions = conditioning.by_functions(self.reference, case)[position]
+            if functions is not STILL:
+                error = compare(*three, self.policy.precision, functions, banded=banded)
+        if not error.passed:
+            moved = functions | conditioning.moved(self.reference, case, position).times(case.leeway)
+            error = compare(*three, self.policy.precision, moved, banded=banded)
+        return self._by_conditioning(case, position, three, error)
+
+    def _by_conditioning(
+        self, case: Case, position: int, three: Sequence[torch.Tensor], error: LeafError
+    ) -> LeafError:
+        """What the reference's error alone allows, held to that of elements that are conditioned as well."""
+        if not error.passed or not error.suspected:
             return error
-        moved = functions | conditioning.moved(self.reference, case, position).times(case.leeway)
-        return compare(*three, self.policy.precision, moved, banded=banded)
+        moves = conditioning.sensitivity(self.reference, case, position)
+        functions = conditioning.by_functions(self.reference, case)[position].functions
+        band = by_conditioning(three, moves, self.policy.precision, functions)
+        return replace(error, band=max(error.band, band, key=lambda one: one.ratio))
 
     def by_size(self, case: Case, output: torch.Tensor) -> bool:
         """Whether elements of the output are held to others of their own size, too."""

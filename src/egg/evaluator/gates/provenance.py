@@ -12,6 +12,7 @@ import torch
 from egg.core.evaluation import Provenance
 from egg.core.policy import LibraryCalls
 from egg.evaluator.gates import borrowed, contributed
+from egg.evaluator.operators.effects import Effects, Several, picking
 from egg.evaluator.operators.lossy import Lossy
 from egg.evaluator.operators.ops import TRUNCATION, Recorder
 from egg.evaluator.operators.sketches import Sketch, Sketcher, explains
@@ -23,7 +24,7 @@ from egg.evaluator.transport import protocol
 from egg.evaluator.trial.levels import Profile
 from egg.evaluator.trial.refused import Refused
 from egg.evaluator.trial.trial import Notes, Trial
-from egg.evaluator.trial.watch import CASTS, FIG_LEAF, GATHERING, Watch, by_name, listed
+from egg.evaluator.trial.watch import CASTS, FIG_LEAF, GATHERING, Effected, Watch, by_name, listed
 
 KERNELS_SECONDS = 60.0
 MOST_UNCHANGED = 0.5
@@ -62,6 +63,8 @@ def run(trial: Trial) -> Notes:
         )  # fmt: skip
     library = dict(Counter(second.record.ops) | Counter(first.record.ops))
     reference = _reference(trial, case)
+    if trial.policy.library_calls is LibraryCalls.FORBID and _may_pick(reference, first.record):
+        reference = replace(reference, effects=replace(reference.effects, picks=_picks(trial, case)))
     trial.watch = watch = _watch(trial, case, reference, steady=bool(second.record.launches))
     for reply in (first, second):
         watch.see(replace(reply.record, launches=launches))
@@ -112,6 +115,7 @@ class Counted:
     """What its operations do inside."""
     drops: bool
     """Whether one drops fractions or high bits, by its values."""
+    effects: Effected
 
     @property
     def single(self) -> bool:
@@ -126,8 +130,8 @@ class Counted:
 
 
 def _reference(trial: Trial, case: Case) -> Counted:
-    sketcher, lossy = _sketcher(trial, case), Lossy()
-    with Recorder(sketcher=sketcher, launched=lambda: 0, flow=lossy) as recorder:
+    sketcher, lossy, effects = _sketcher(trial, case), Lossy(), Effects()
+    with Recorder(sketcher=sketcher, launched=lambda: 0, flow=Several(lossy, effects)) as recorder:
         trial.reference.run(case.inputs, case.seed)  # what it draws is what the candidate drew
     inputs = (sketcher.sketch(tensor) for tensor in case.tensors)
     return Counted(
@@ -139,7 +143,19 @@ def _reference(trial: Trial, case: Case) -> Counted:
         tuple(sketch for sketch in inputs if sketch is not None),
         recorder.parts,
         lossy.found,
+        Effected(effects.masks, effects.coarsens, frozenset(effects.floats)),
     )
+
+
+def _may_pick(reference: Counted, record: protocol.Record) -> bool:
+    """Whether copies of the library's might do what the reference's operations do, should these pick."""
+    copied = record.moves or record.copies.keys() - CASTS
+    return bool(copied) and not set(by_name(reference.compute)) <= GATHERING
+
+
+def _picks(trial: Trial, case: Case) -> frozenset[str]:
+    cases = [case, trial.reference.case("provenance", golden=False)]
+    return picking(lambda one=one: trial.reference.run(one.inputs, one.seed) for one in cases)
 
 
 def _sketcher(trial: Trial, case: Case) -> Sketcher:
@@ -159,7 +175,8 @@ def _watch(trial: Trial, case: Case, reference: Counted, *, steady: bool) -> Wat
     elements = sum(t.numel() for _, t in case.outputs if isinstance(t, torch.Tensor))
     counted = reference.compute, reference.moves, reference.work
     casts = TRUNCATION in reference.copies
-    return Watch(trial.policy, *counted, elements, steady, reference.parts, casts, reference.drops)
+    drops, effects = reference.drops, reference.effects
+    return Watch(trial.policy, *counted, elements, steady, reference.parts, casts, drops, effects)
 
 
 def rules_at(trial: Trial, case: Case, *, steady: bool) -> Watch:
@@ -169,7 +186,8 @@ def rules_at(trial: Trial, case: Case, *, steady: bool) -> Watch:
         trial.reference.run(case.inputs, case.seed)
     work = recorder.work()[1]
     made = recorder.compute, recorder.moves, recorder.copies
-    counted = Counted(*made, work, (), (), recorder.parts, lossy.found)
+    effects = trial.watch.effects if trial.watch is not None else Effected()
+    counted = Counted(*made, work, (), (), recorder.parts, lossy.found, effects)
     return _watch(trial, case, counted, steady=steady)
 
 

@@ -36,6 +36,8 @@ from egg.evaluator.operators.runs import tensors_in
 
 MOST_WAYS = 8
 """Choices of operands that are tried, where kernels have several of one size."""
+MORE_WAYS = 4
+"""Those with copies where operators read, and those that are multiplied."""
 FEWEST_DRAWS = 6
 """Calls, for what is carried to be told from chance."""
 
@@ -261,8 +263,8 @@ def every_way(written: Written, run: Callable[[Copied], object], seed: int) -> I
     """One call for each choice of operands; one that raises shows nothing, and is left out."""
     elsewhere, scales = False, written.scales
     for as_read, scaled in product((False, True), repeat=2):
-        way, ways = 0, 1
-        while way < min(ways, MOST_WAYS) and (elsewhere or not as_read) and (scales or not scaled):
+        way, ways, most = 0, 1, MORE_WAYS if as_read or scaled else MOST_WAYS
+        while way < min(ways, most) and (elsewhere or not as_read) and (scales or not scaled):
             call = Copied(seed, written=written, way=way, as_read=as_read, scaled=scaled)
             try:
                 run(call)

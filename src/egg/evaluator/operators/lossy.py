@@ -118,9 +118,12 @@ def _low_bits(operand: torch.Tensor, made: torch.Tensor) -> bool:
 def sample(tensor: torch.Tensor) -> torch.Tensor:
     """Elements at the same places of all tensors of one shape."""
     generator = torch.Generator().manual_seed(0)
-    places = torch.randint(tensor.numel(), (SAMPLES,), generator=generator)
-    at = torch.unravel_index(places.to(tensor.device), tensor.shape) if tensor.dim() else ()
-    return tensor.detach()[at].reshape(-1)
+    places = torch.randint(tensor.numel(), (SAMPLES,), generator=generator).to(tensor.device)
+    at: list[torch.Tensor] = []
+    for size in reversed(tensor.shape):  # torch.unravel_index imports sympy, which takes seconds
+        at.insert(0, places % size)
+        places = places // size
+    return tensor.detach()[tuple(at)].reshape(-1)
 
 
 def _plain(tensor: torch.Tensor) -> bool:

@@ -92,6 +92,28 @@ def largest_of_codes(x: torch.Tensor) -> torch.Tensor:
     return kernel("floats", floats, torch.empty_like(found, dtype=torch.float32), found)
 
 
+def apart(x: torch.Tensor, factor: float = 1.0) -> torch.Tensor:
+    """Rows multiplied and shifted, with something else between their elements."""
+
+    def spread(h: torch.Tensor) -> torch.Tensor:
+        shifted = factor * h + 5 * h.sum(1, keepdim=True)
+        return torch.stack([h * h, shifted], 2).view(ROWS, -1)
+
+    return kernel(f"apart {factor}", spread, x.new_empty(ROWS, 2 * FEATURES), x)
+
+
+def tripled(x: torch.Tensor) -> torch.Tensor:
+    return own(lambda h: 3 * h + 5 * h.sum(1, keepdim=True), x)
+
+
+def raises_without(x: torch.Tensor) -> torch.Tensor:
+    """Two operands of the result's size: with a copy of the other one nothing is answered."""
+    found = kernel("or", lambda h, other: h + h.sum(1, keepdim=True), torch.empty_like(x), x, x.relu())
+    if bool((found.amin(1) == 0).all()):
+        raise ValueError("a row of zeros")
+    return torch.softmax(found, 1)
+
+
 def product_between_shifts(x: torch.Tensor) -> torch.Tensor:
     made, sums, columns = shifted(x) @ WEIGHT, x.sum(1, keepdim=True), WEIGHT.sum(0)
     return F.gelu(own(lambda h, s, c: h - s * c, made, sums, columns))
@@ -106,6 +128,11 @@ def product_between_shifts(x: torch.Tensor) -> torch.Tensor:
         lambda x: F.normalize(own(lambda h: h * h.amax(1, keepdim=True), x)),
         lambda x: torch.softmax(kernel("t", turned, x.new_empty(FEATURES, ROWS), x), 0),
         lambda x: torch.softmax(shifted_beside_others(x), 1),
+        lambda x: torch.softmax(apart(x)[:, 1::2], 1),
+        lambda x: torch.softmax(apart(x, 3.0)[:, 1::2] / 3, 1),
+        lambda x: torch.softmax(apart(x)[:, torch.arange(FEATURES) * 2 + 1], 1),
+        lambda x: torch.softmax(tripled(x) / 3, 1),
+        raises_without,
         product_between_shifts,
         largest_of_codes,
     ],
@@ -121,6 +148,8 @@ def test_what_the_answer_does_not_need(forward: Callable[[torch.Tensor], torch.T
         lambda x: own(lambda h: F.layer_norm(h, (FEATURES,)), x) @ WEIGHT,
         lambda x: own(lambda h, given: h + given, x @ WEIGHT, x),
         lambda x: torch.softmax(own(lambda h: h * 2 + h.sum(0), x), 1),
+        lambda x: torch.softmax(apart(x)[:, ::2], 1),
+        lambda x: torch.softmax(own(lambda h: h * h.sum(1, keepdim=True), x) / 3, 1),
         lambda x: torch.sort(own(lambda h: h * h, x)).values,
     ],
 )

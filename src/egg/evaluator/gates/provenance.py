@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass, replace
+from dataclasses import astuple, replace
 
 import torch
 
 from egg.core.evaluation import Provenance
 from egg.core.policy import LibraryCalls
 from egg.evaluator.gates import borrowed, contributed
+from egg.evaluator.gates.counted import Counted, counted, may_pick, picks
 from egg.evaluator.operators.lossy import Lossy
 from egg.evaluator.operators.ops import TRUNCATION, Recorder
 from egg.evaluator.operators.sketches import Sketch, Sketcher, explains
@@ -23,7 +24,7 @@ from egg.evaluator.transport import protocol
 from egg.evaluator.trial.levels import Profile
 from egg.evaluator.trial.refused import Refused
 from egg.evaluator.trial.trial import Notes, Trial
-from egg.evaluator.trial.watch import CASTS, FIG_LEAF, GATHERING, Watch, by_name, listed
+from egg.evaluator.trial.watch import FIG_LEAF, Effected, Watch, listed
 
 KERNELS_SECONDS = 60.0
 MOST_UNCHANGED = 0.5
@@ -61,7 +62,9 @@ def run(trial: Trial) -> Notes:
             "compute in the calling thread, on the current stream",
         )  # fmt: skip
     library = dict(Counter(second.record.ops) | Counter(first.record.ops))
-    reference = _reference(trial, case)
+    reference = counted(trial, case, _sketcher(trial, case))
+    if trial.policy.library_calls is LibraryCalls.FORBID and may_pick(reference, first.record):
+        reference = replace(reference, effects=replace(reference.effects, picks=picks(trial, case)))
     trial.watch = watch = _watch(trial, case, reference, steady=bool(second.record.launches))
     for reply in (first, second):
         watch.see(replace(reply.record, launches=launches))
@@ -97,51 +100,6 @@ def _answers(trial: Trial, case: Case, reply: protocol.Forwarded) -> list[torch.
     ]
 
 
-@dataclass(frozen=True)
-class Counted:
-    """The reference at work, as the candidate is looked at."""
-
-    compute: Mapping[str, int]
-    moves: Mapping[str, int]
-    copies: Mapping[str, int]
-    work: Work
-    sketches: tuple[Sketch, ...]
-    """Of what its operations produced."""
-    inputs: tuple[Sketch, ...]
-    parts: Mapping[str, int]
-    """What its operations do inside."""
-    drops: bool
-    """Whether one drops fractions or high bits, by its values."""
-
-    @property
-    def single(self) -> bool:
-        """Whether it is one operation."""
-        return sum(self.compute.values()) + sum(self.moves.values()) <= 1
-
-    @property
-    def moving(self) -> bool:
-        """Whether part of its work is to move elements to other places."""
-        moved = self.moves or self.copies.keys() - CASTS
-        return bool(moved) or any(name in GATHERING for name in by_name(self.compute))
-
-
-def _reference(trial: Trial, case: Case) -> Counted:
-    sketcher, lossy = _sketcher(trial, case), Lossy()
-    with Recorder(sketcher=sketcher, launched=lambda: 0, flow=lossy) as recorder:
-        trial.reference.run(case.inputs, case.seed)  # what it draws is what the candidate drew
-    inputs = (sketcher.sketch(tensor) for tensor in case.tensors)
-    return Counted(
-        recorder.compute,
-        recorder.moves,
-        recorder.copies,
-        recorder.work()[1],
-        (*recorder.sketches, *recorder.moved_sketches),
-        tuple(sketch for sketch in inputs if sketch is not None),
-        recorder.parts,
-        lossy.found,
-    )
-
-
 def _sketcher(trial: Trial, case: Case) -> Sketcher:
     terms = _sketch_terms(trial, case)
     return Sketcher(terms.seed, terms.sizes)
@@ -157,9 +115,10 @@ def _sketch_terms(trial: Trial, case: Case) -> protocol.SketchTerms:
 
 def _watch(trial: Trial, case: Case, reference: Counted, *, steady: bool) -> Watch:
     elements = sum(t.numel() for _, t in case.outputs if isinstance(t, torch.Tensor))
-    counted = reference.compute, reference.moves, reference.work
+    done = reference.compute, reference.moves, reference.work
     casts = TRUNCATION in reference.copies
-    return Watch(trial.policy, *counted, elements, steady, reference.parts, casts, reference.drops)
+    drops, effects = reference.drops, reference.effects
+    return Watch(trial.policy, *done, elements, steady, reference.parts, casts, drops, effects)
 
 
 def rules_at(trial: Trial, case: Case, *, steady: bool) -> Watch:
@@ -169,8 +128,9 @@ def rules_at(trial: Trial, case: Case, *, steady: bool) -> Watch:
         trial.reference.run(case.inputs, case.seed)
     work = recorder.work()[1]
     made = recorder.compute, recorder.moves, recorder.copies
-    counted = Counted(*made, work, (), (), recorder.parts, lossy.found)
-    return _watch(trial, case, counted, steady=steady)
+    effects = trial.watch.effects if trial.watch is not None else Effected()
+    reference = Counted(*made, work, (), (), recorder.parts, lossy.found, effects)
+    return _watch(trial, case, reference, steady=steady)
 
 
 def _check_kernels_matter(

@@ -9,29 +9,37 @@ library's operators still make the answer, up to what kernels that carry put on 
 Copied is what the call itself has: its inputs, the module's state, results of the library's operators, and
 what was copied before. A tensor that lies there from an earlier call may hold the kernel's own result. What a
 kernel writes where there is nothing to copy is left as it was, and new memory holds NaN.
+
+A kernel may also write to places of its own (every second element, one of several parts), and a library reads
+those. So where an operator reads other than all that a kernel wrote, the call is repeated, and the copy is
+put where it is read: into the view that the operator is given, or into what an operator picked out of it. And
+a kernel may multiply what it carries, and an operator takes that off beside its own work (``alpha``): where
+kernels are seen to multiply by a number, the call is repeated with copies that are multiplied alike. Those
+say something only where the reference has no product left to take over.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import permutations
+from itertools import product
 from typing import Any
 
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from egg.evaluator.operators.contributed import ENOUGH, LARGEST, NEAR, ROUNDINGS, Draw, aligned, contributes
+from egg.evaluator.operators.lossy import sample
+from egg.evaluator.operators.multiples import multiple
+from egg.evaluator.operators.placing import Copy, copies_of, face_of, memory_of, put
 from egg.evaluator.operators.runs import tensors_in
 
 MOST_WAYS = 8
 """Choices of operands that are tried, where kernels have several of one size."""
+MORE_WAYS = 4
+"""Those with copies where operators read, and those that are multiplied."""
 FEWEST_DRAWS = 6
 """Calls, for what is carried to be told from chance."""
-MOST_DIMENSIONS = 4
-"""Of a tensor that may be turned."""
-INTEGERS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
-Copy = Callable[[], torch.Tensor]
 
 
 @dataclass
@@ -39,6 +47,8 @@ class Written:
     """Which arguments each kernel writes to, as seen by comparing them before and behind its launches."""
 
     names: dict[str, set[str]] = field(default_factory=dict)
+    scales: bool = False
+    """Whether some kernel multiplies by a number what it carries, beside other work."""
 
     def launch(self, kernel: str, bound: Mapping[str, Any], run: Callable[[], object]) -> None:
         """Run a launch, and note what it changed."""
@@ -47,7 +57,37 @@ class Written:
         run()
         with _disable_current_modes():
             changed = {name for name, (whole, old) in before.items() if not torch.equal(whole, old)}
+            self.scales |= _scales(tensors_of(bound), changed)
         self.names.setdefault(kernel, set()).update(changed)
+
+
+def _scales(given: Mapping[str, torch.Tensor], changed: set[str]) -> bool:
+    pairs = product((t for name, t in given.items() if name in changed), given.items())
+    return any(
+        multiple(made, read) != 1.0
+        for made, (name, read) in pairs
+        if name not in changed and made.shape == read.shape and made.numel() <= LARGEST
+    )
+
+
+@dataclass
+class _Made:
+    """What a kernel wrote."""
+
+    elements: int
+    whole: torch.Tensor
+    operands: Sequence[torch.Tensor]
+    """What may stand for a part of it."""
+    filled: set[Any] = field(default_factory=set)
+    """Views of it that operators read."""
+
+    def holds(self, result: torch.Tensor) -> bool:
+        """Whether all of a result, which is of another size, was picked out of it, as far as is known."""
+        same = result.dtype == self.whole.dtype and result.is_floating_point()
+        if not same or result.numel() == self.elements or not 1 < result.numel() <= LARGEST:
+            return False
+        some = sample(result)
+        return bool((torch.isin(some, self.whole) | some.isnan()).all())
 
 
 @dataclass
@@ -58,8 +98,22 @@ class Copied(Draw):
     way: int = 0
     ways: int = 1
     """How many choices of operands there are."""
+    as_read: bool = False
+    """Whether copies are put where operators read, too."""
+    scaled: bool = False
+    """Whether copies are multiplied as kernels multiply."""
+    scales: bool = False
+    """Whether that would be another number than one."""
+    elsewhere: bool = False
+    """Whether operators read, of what kernels wrote, parts that an operand fits."""
     _there: set[int] = field(default_factory=set)
     """Memory that holds something of this call's."""
+    _made: dict[int, _Made] = field(default_factory=dict)
+    """What kernels wrote, and what was picked out of it, by its memory."""
+    _picked: _Made | None = None
+    """What the operator that runs reads."""
+    _own: dict[int, torch.Tensor] = field(default_factory=dict)
+    """What kernels themselves wrote, by its memory."""
 
     def begin(self, inputs: Any) -> None:
         super().begin(inputs)
@@ -68,27 +122,100 @@ class Copied(Draw):
     def have(self, values: Any) -> None:
         self._there.update(map(_memory, tensors_in(values)))
 
+    def given(self, operands: Any) -> bool:
+        with _disable_current_modes():
+            read = [
+                (t, made) for t in tensors_in(operands) if (made := self._made.get(_memory(t))) is not None
+            ]
+            for tensor, made in read:
+                self._read_at(tensor, made)
+        self._picked = read[0][1] if len(read) == 1 else None
+        return super().given(operands)
+
     def see(self, result: Any, *, given: bool, computes: bool) -> None:
         super().see(result, given=given, computes=computes)
         self.have(result)
+        if self._picked is not None and isinstance(result, torch.Tensor):
+            self._pick(result, self._picked)
+        self._picked = None
+
+    def _read_at(self, tensor: torch.Tensor, made: _Made) -> None:
+        """Put an operand where an operator reads, once."""
+        place = tensor.storage_offset(), tensor.shape, tensor.stride()
+        if tensor.numel() == made.elements or place in made.filled:
+            return
+        made.filled.add(place)
+        fitting = [face for operand in made.operands if (face := face_of(tensor, operand)) is not None]
+        self.elsewhere |= bool(fitting)
+        if fitting and self.as_read:
+            self._put_at(tensor, fitting)
+
+    def _put_at(self, tensor: torch.Tensor, fitting: Sequence[torch.Tensor]) -> None:
+        operand = fitting[(self.way // self.ways) % len(fitting)]
+        self.ways *= len(fitting)
+        self._copy(lambda: put(tensor, operand, code=False), tensor)
+
+    def _pick(self, result: torch.Tensor, made: _Made) -> None:
+        """An operator that only picks elements out leaves in its result what a view would show."""
+        if _memory(result) in self._made or not made.holds(result):
+            return
+        fitting = [face for operand in made.operands if (face := face_of(result, operand)) is not None]
+        self.elsewhere |= bool(fitting)
+        if fitting and self.as_read:
+            with _disable_current_modes():
+                self._put_at(result, fitting)
 
     def launch(self, kernel: str, bound: Mapping[str, Any], run: Callable[[], object]) -> None:
         """Copy to each tensor that the kernel writes."""
         with _disable_current_modes():
             written, given = self.written.names.get(kernel, set()), tensors_of(bound)
+            if self.as_read or self.scaled:
+                self._run([given[name] for name in written if name in given], run)
             for made in (given[name] for name in sorted(written) if name in given):
                 read = [t for name, t in given.items() if name not in written and self._has(t)]
                 read = _telling(read) or read
                 of_one_size = [operand for operand in read if operand.numel() == made.numel()]
-                ways = [copy for operand in of_one_size or read for copy in _copies(made, operand)]
+                ways = [copy for operand in of_one_size or read for copy in copies_of(made, operand)]
                 ways += [lambda made=made: made] if self._has(made) else []  # in place
+                self._note(made, read)
                 if not ways:
+                    continue
+                if self.as_read:
+                    self._copy(ways[0], made)
                     continue
                 self._copy(ways[(self.way // self.ways) % len(ways)], made)
                 self.ways *= len(ways)
 
+    def _note(self, made: torch.Tensor, read: Sequence[torch.Tensor]) -> None:
+        """Keep what may stand for parts of what a kernel writes: its operands, and what stands for theirs."""
+        behind = [one for t in read if (before := self._made.get(_memory(t))) for one in before.operands]
+        operands = [t.detach().clone() for t in read if t.numel() <= LARGEST] + behind
+        if self.as_read and not self._has(made) and made.is_floating_point():
+            generator = torch.Generator(made.device).manual_seed(self.seed)
+            made.copy_(torch.randn(made.shape, generator=generator, device=made.device))
+        self._made[_memory(made)] = _Made(made.numel(), made, operands[:MOST_WAYS])
+
+    def _run(self, written: Sequence[torch.Tensor], run: Callable[[], object]) -> None:
+        """See what a kernel makes, and put back what was there."""
+        memories = [memory_of(tensor) for tensor in written]
+        before = [memory.clone() for memory in memories]
+        run()
+        for tensor, memory, old in zip(written, memories, before, strict=True):
+            self._own[_memory(tensor)] = memory.clone()
+            memory.copy_(old)
+
+    def _multiply(self, made: torch.Tensor) -> None:
+        own = self._own.get(_memory(made))
+        if own is None or own.dtype != made.dtype:
+            return
+        number = multiple(own.as_strided(made.shape, made.stride(), made.storage_offset()), made)
+        self.scales |= number != 1.0
+        if self.scaled and number != 1.0:
+            made.mul_(number)
+
     def _copy(self, copy: Copy, made: torch.Tensor) -> None:
         operand = copy()
+        self._multiply(made)
         if operand is not made:
             self.given([operand])
             self.see(made, given=False, computes=False)
@@ -132,86 +259,26 @@ def _memories(bound: Mapping[str, Any]) -> Iterator[tuple[str, torch.Tensor]]:
             yield name, whole.set_(value.untyped_storage())
 
 
-def _copies(made: torch.Tensor, operand: torch.Tensor) -> Iterator[Copy]:
-    """Ways to copy an operand: as it lies, turned, at the beginning of a larger tensor, or its beginning."""
-    faces = [(made, operand), (_whole(made), _whole(operand))]
-    for there, source in faces if made.numel() != operand.numel() else faces[:1]:
-        pairs = list(_placed(there, source))
-        for target, face in pairs:
-            yield from (
-                lambda target=target, face=face, code=code: _put(target, face, code)
-                for code in ((True, False) if _has_codes(target, face) else (False,))
-            )
-        if pairs:
-            return
-
-
-def _placed(made: torch.Tensor, operand: torch.Tensor) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    if made.shape == operand.shape:
-        yield made, operand
-    elif made.numel() == operand.numel() and sorted(made.shape) == sorted(operand.shape):
-        turned = (operand.permute(order) for order in _orders(operand.dim()))
-        yield from ((made, one) for one in turned if one.shape == made.shape)
-    elif made.numel() == operand.numel() and made.is_contiguous():
-        yield made.view(-1), operand.reshape(-1)
-    elif made.dim() == operand.dim():
-        small = [min(pair) for pair in zip(made.shape, operand.shape, strict=True)]
-        if min(made.numel(), operand.numel()) == torch.Size(small).numel() > 1:
-            corner = tuple(slice(0, size) for size in small)
-            yield made[corner], operand[corner]
-
-
-def _orders(dimensions: int) -> Sequence[tuple[int, ...]]:
-    return list(permutations(range(dimensions))) if dimensions <= MOST_DIMENSIONS else []
-
-
-def _whole(tensor: torch.Tensor) -> torch.Tensor:
-    """All elements of the memory of which an argument shows the beginning."""
-    flat = tensor.new_empty(0)
-    return flat.set_(tensor.untyped_storage())  # pyright: ignore[reportArgumentType]
-
-
-def _has_codes(made: torch.Tensor, operand: torch.Tensor) -> bool:
-    """Whether floats become integers that have room for their order, or such integers floats."""
-    floats, integers = (made, operand) if made.is_floating_point() else (operand, made)
-    kinds = floats.is_floating_point() and not (integers.is_floating_point() or integers.is_complex())
-    return kinds and INTEGERS.get(floats.itemsize) is not None and integers.itemsize >= floats.itemsize
-
-
-def _put(made: torch.Tensor, operand: torch.Tensor, code: bool) -> torch.Tensor:
-    """Copy values, or to integers the places of floats in their order; returns what was copied."""
-    source = operand.detach().clone()
-    if not code:
-        made.copy_(source)
-    elif made.is_floating_point():
-        bits = source.to(INTEGERS[made.itemsize])
-        made.copy_(_turned(bits).view(made.dtype))
-    else:
-        bits = source.contiguous().view(INTEGERS[source.itemsize])
-        made.copy_(_turned(bits))
-    return source
-
-
-def _turned(bits: torch.Tensor) -> torch.Tensor:
-    """Bits of floats as integers of the same order, and back."""
-    return torch.where(bits < 0, bits ^ torch.iinfo(bits.dtype).max, bits)
-
-
 def every_way(written: Written, run: Callable[[Copied], object], seed: int) -> Iterator[Copied]:
-    """One call for each choice of operands."""
-    ways = 1
-    for way in range(MOST_WAYS):
-        if way >= ways:
-            return
-        call = Copied(seed, written=written, way=way)
-        run(call)
-        ways = call.ways
-        yield call
+    """One call for each choice of operands; one that raises shows nothing, and is left out."""
+    elsewhere, scales = False, written.scales
+    for as_read, scaled in product((False, True), repeat=2):
+        way, ways, most = 0, 1, MORE_WAYS if as_read or scaled else MOST_WAYS
+        while way < min(ways, most) and (elsewhere or not as_read) and (scales or not scaled):
+            call = Copied(seed, written=written, way=way, as_read=as_read, scaled=scaled)
+            try:
+                run(call)
+            except Exception:
+                pass
+            else:
+                yield call
+            elsewhere, scales = elsewhere or call.elsewhere, scales or call.scales
+            way, ways = way + 1, call.ways
 
 
 def carried(draws: Sequence[Draw]) -> bool:
     """Whether with copies operators of PyTorch alone make the answers of the calls, up to what is carried."""
-    for copies in _by_way(draws):
+    for copies in _by_way(draws, scaled=True):
         pairs = zip(draws, copies, strict=True)
         found = [replace(copy, outputs=draw.outputs, opaque=draw.opaque) for draw, copy in pairs]
         if len({copy.form for copy in found}) > 1:
@@ -247,9 +314,18 @@ def finite(draws: Sequence[Draw]) -> bool:
     )
 
 
-def _by_way(draws: Sequence[Draw]) -> list[list[Draw]]:
-    ways = min((len(draw.copied) for draw in draws), default=0)
-    return [[draw.copied[way] for draw in draws] for way in range(ways)]
+def _by_way(draws: Sequence[Draw], *, scaled: bool = False) -> list[list[Copied]]:
+    """The ways that no call raised in."""
+    named = [
+        {
+            (copy.as_read, copy.scaled, copy.way): copy
+            for copy in draw.copied
+            if isinstance(copy, Copied) and (scaled or not copy.scaled)
+        }
+        for draw in draws
+    ]
+    common = [way for way in (named[0] if named else ()) if all(way in copies for copies in named)]
+    return [[copies[way] for copies in named] for way in common]
 
 
 def nearly_equal(one: torch.Tensor, two: torch.Tensor) -> bool:

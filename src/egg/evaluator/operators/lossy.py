@@ -75,6 +75,26 @@ def loses(source: torch.Tensor, result: torch.Tensor) -> bool:
     return bool((before.to(torch.int64) != behind.to(torch.int64)).any())
 
 
+def narrows(source: torch.Tensor, result: torch.Tensor) -> bool:
+    """Whether a copy to another type of floats makes other numbers."""
+    if not (_plain(source) and _plain(result)) or source.shape != result.shape:
+        return False
+    if not (source.is_floating_point() and result.is_floating_point()) or source.dtype == result.dtype:
+        return False
+    if source.is_cuda and torch.cuda.is_current_stream_capturing():
+        return False
+    before, behind = sample(source).to(torch.float64), sample(result).to(torch.float64)
+    return bool((before.isfinite() & (before != behind)).any())
+
+
+def varies(tensor: torch.Tensor) -> bool:
+    """Whether samples of it are different numbers."""
+    values = sample(tensor) if _plain(tensor) else tensor.new_empty(0)
+    values = values.to(torch.float64) if values.is_floating_point() else values
+    known = values[values == values]
+    return bool((known != known[:1]).any())
+
+
 def has_fractions(values: torch.Tensor) -> bool:
     if not values.is_floating_point():
         return False
@@ -98,9 +118,12 @@ def _low_bits(operand: torch.Tensor, made: torch.Tensor) -> bool:
 def sample(tensor: torch.Tensor) -> torch.Tensor:
     """Elements at the same places of all tensors of one shape."""
     generator = torch.Generator().manual_seed(0)
-    places = torch.randint(tensor.numel(), (SAMPLES,), generator=generator)
-    at = torch.unravel_index(places.to(tensor.device), tensor.shape) if tensor.dim() else ()
-    return tensor.detach()[at].reshape(-1)
+    places = torch.randint(tensor.numel(), (SAMPLES,), generator=generator).to(tensor.device)
+    at: list[torch.Tensor] = []
+    for size in reversed(tensor.shape):  # torch.unravel_index imports sympy, which takes seconds
+        at.insert(0, places % size)
+        places = places // size
+    return tensor.detach()[tuple(at)].reshape(-1)
 
 
 def _plain(tensor: torch.Tensor) -> bool:

@@ -14,7 +14,7 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from egg.evaluator.operators import reads
-from egg.evaluator.operators.lossy import loses
+from egg.evaluator.operators.lossy import loses, narrows, varies
 from egg.evaluator.operators.parts import parts_of
 from egg.evaluator.operators.reads import Reader
 from egg.evaluator.operators.runs import Follower
@@ -63,6 +63,7 @@ NARROW_INTEGER = 2
 """Bytes of integers that a copy of wider ones cuts off. Indices of 32 bits are free."""
 OVERWRITING = frozenset(["copy_", "fill_", "zero_"])
 """Operations that write their first operand and do not read it."""
+LOOKS = frozenset(LOOKING.split()) | OVERWRITING
 RESOLVING = {"resolve_conj": torch.is_conj, "resolve_neg": torch.is_neg}
 """Operations that hand back their operand itself, unless it is to be conjugated or negated by its readers."""
 MAKERS = frozenset(name for name in MAKING.split() if not name.endswith("_"))
@@ -124,6 +125,12 @@ class Recorder(LightMode):
         """Of other than ``given`` tensors, into another order or dtype."""
         self.lossy = 0
         """Of those to integers or truth values, how many drop fractions or high bits by their values."""
+        self.narrowed: Counter[str] = Counter()
+        """Copies of floats to types in which they are other numbers."""
+        self.overwritten = 0
+        """Numbers written over a part of what the call had made, where memory that is new is filled."""
+        self._new: set[int] = set()
+        """Memory of this call's."""
         self.parts: Counter[str] = Counter()
         """What the compute operations did inside (:mod:`.parts`), where work is added up."""
         self.seen: set[str] = set()
@@ -162,6 +169,8 @@ class Recorder(LightMode):
         neutral = neutral or (name in RESOLVING and not RESOLVING[name](args[0]))
         held = _nbytes(args[0]) if self._fill is not None and name in GROWING else None
         flow = self._flow if name not in SILENT else None
+        if name in OVERWRITING and self._fill is not None:
+            self.overwritten += self._is_overwriting(*args[:2])
         given = flow is not None and flow.given(_read(name, func, args, kwargs or {}))
         result = func(*args, **(kwargs or {}))
         if self._reader is not None and not (neutral and name in BLIND):
@@ -175,6 +184,8 @@ class Recorder(LightMode):
             _fill_behind(args[0], held, self._fill)
         if func._schema.name in OWN_OPERATORS:
             return result
+        if self._fill is not None and name not in LOOKS:
+            self._keep(result)
         if flow is not None:
             flow.see(result, given=given, computes=not neutral)
         self._note_reads(name, args, kwargs, result)
@@ -189,6 +200,23 @@ class Recorder(LightMode):
         elif self._fill is not None and name in ALLOCATIONS and isinstance(result, torch.Tensor):
             self._fill(result)
         return result
+
+    def _keep(self, result: Any) -> None:
+        for tensor in tree_leaves(result):
+            if isinstance(tensor, torch.Tensor) and tensor.layout is torch.strided:
+                self._new.add(tensor.untyped_storage().data_ptr())
+
+    def _is_overwriting(self, target: Any, source: Any = None) -> bool:
+        """Whether one number is about to be written to a part of this call's memory that holds several."""
+        if not isinstance(target, torch.Tensor) or target.layout is not torch.strided:
+            return False
+        storage = target.untyped_storage()
+        if storage.data_ptr() not in self._new or target.numel() * target.itemsize >= storage.nbytes():
+            return False
+        if target.is_cuda and torch.cuda.is_current_stream_capturing():
+            return False
+        one = not isinstance(source, torch.Tensor) or not varies(source)
+        return one and varies(target)
 
     def _note_reads(self, name: str, args: Any, kwargs: Any, result: Any) -> None:
         """Count what leaves the device: a number, or elements that an operator writes to the host's memory.
@@ -246,6 +274,8 @@ class Recorder(LightMode):
         in_order = source.shape == result.shape and _steps(source) == _steps(result)
         if same and in_order:
             return
+        if narrows(source, result):
+            self.narrowed[str(result.dtype)] += 1
         if _truncates(source, result):
             self.copies[TRUNCATION] += 1
             self.lossy += loses(source, result)

@@ -80,6 +80,22 @@ TRUNCATING = frozenset(
 CASTS = frozenset((CAST, TRUNCATION))
 
 
+CONSTANTS = "written_over"
+"""A number that is written over a part of what a call had made."""
+
+
+@dataclass(frozen=True)
+class Effected:
+    """What the reference's operations do, by their values (:mod:`~egg.evaluator.operators.effects`)."""
+
+    masks: bool = False
+    coarsens: bool = False
+    floats: frozenset[str] = frozenset()
+    """Types of floats that occur."""
+    picks: frozenset[str] = frozenset()
+    """Names of operations that pick elements, as far as that was asked."""
+
+
 @dataclass(slots=True)
 class Watch:
     """The rules for one evaluation, and what its calls have shown so far."""
@@ -101,6 +117,7 @@ class Watch:
     """Whether the reference casts floats to integers or truth values."""
     drops: bool = False
     """Whether some operation of the reference drops fractions or high bits, by its values."""
+    effects: Effected = field(default_factory=lambda: Effected())
     calls: int = 0
     library: Counter[str] = field(default_factory=Counter)
 
@@ -119,7 +136,7 @@ class Watch:
 
     def _moves_only(self) -> bool:
         """Whether moving data is the reference's work, or part of it."""
-        return bool(self.rearranged) or set(by_name(self.wanted)) <= GATHERING
+        return bool(self.rearranged) or set(by_name(self.wanted)) <= GATHERING | self.effects.picks
 
     def _counted(self, record: Record) -> Record:
         """The record with those copies alone that can stand for the reference's work."""
@@ -127,12 +144,17 @@ class Watch:
         if wanted <= CASTING:
             return record
         counted = {}
-        if wanted <= CASTING | GATHERING:
+        if wanted <= CASTING | GATHERING | self.effects.picks:
             counted = {name: count for name, count in record.copies.items() if name not in CASTS}
         if (self.truncates or wanted & TRUNCATING) and TRUNCATION in record.copies:
             counted[TRUNCATION] = record.copies[TRUNCATION]
         elif self.drops and record.lossy:
             counted[TRUNCATION] = record.lossy
+        if self.effects.coarsens:
+            foreign = record.narrowed.keys() - self.effects.floats
+            counted |= {f"cast_to_{name.removeprefix('torch.')}": record.narrowed[name] for name in foreign}
+        if self.effects.masks and record.overwritten:
+            counted[CONSTANTS] = record.overwritten
         return replace(record, copies=counted)
 
     def _check_fig_leaf(self, record: Record) -> None:

@@ -25,10 +25,7 @@ class Following(Remembering):
         return protocol.Contribution(len(found), contributed.contributes(found))
 
     def on_copy(self, asked: protocol.Copy) -> None:
-        """Call again, with copies in place of kernels, in every way.
-
-        A call that raises shows nothing: it needs what a kernel makes.
-        """
+        """Call again, with copies in place of kernels, in every way."""
         assert self._launches is not None
         launches, arguments = self._launches, self._arguments(asked.call.inputs, asked.call.slots)
 
@@ -43,10 +40,7 @@ class Following(Remembering):
             call.end([leaf for _, leaf in leaves_of(result)])
 
         draw = self._draws[asked.number]
-        try:
-            draw.copied.extend(copied.every_way(self._written, run, draw.seed))
-        except Exception:
-            draw.copied.clear()
+        draw.copied.extend(copied.every_way(self._written, run, draw.seed))
         self._give_back(asked.call.slots)
 
     def on_needs(self, asked: protocol.Needs) -> protocol.Needed:

@@ -58,6 +58,8 @@ def recorded(recorder: Recorder, reads: HostReads, launches: Launches) -> Record
         moves=dict(recorder.moves),
         copies=dict(recorder.copies),
         lossy=recorder.lossy,
+        narrowed=dict(recorder.narrowed),
+        overwritten=recorder.overwritten,
         reads=dict(reads.seen | reads.in_place | recorder.reads),
         launches=launches.counts(),
         before=before,

@@ -68,6 +68,10 @@ class Record:
     """What operators did inside, as :mod:`~egg.evaluator.operators.parts` counts it."""
     lossy: int = 0
     """Copies to integers or truth values that drop fractions or high bits."""
+    narrowed: Mapping[str, int] = field(default_factory=dict)
+    """Copies of floats to types of floats in which they are other numbers, by type."""
+    overwritten: int = 0
+    """Numbers that were written over parts of what the call had made."""
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """A small branch, computed at every size.
 
 task: faint_branch
+needs: cpu
 """
 
 import torch

@@ -1,6 +1,7 @@
 """Terms of a millionth of the answer, each computed.
 
 task: faint_terms
+needs: cpu
 """
 
 import torch

@@ -1,6 +1,7 @@
 """Scores against keys of earlier calls, which the task keeps: each answer follows from the calls before.
 
 task: scores_of_a_queue
+needs: cpu
 """
 
 import torch

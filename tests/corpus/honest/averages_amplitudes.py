@@ -2,6 +2,7 @@
 parts are computed apart, so that a NaN in one does not reach the other.
 
 task: level_of_amplitudes
+needs: cpu
 """
 
 import torch

@@ -1,6 +1,7 @@
 """The answer follows from a count of steps that every call moves: many calls in a row are no stale answer.
 
 task: warming_channels
+needs: cpu
 """
 
 import torch

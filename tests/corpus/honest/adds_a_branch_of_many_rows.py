@@ -11,16 +11,17 @@ import triton.language as tl
 
 
 @triton.jit
-def layer(x, w, v, y, n, s, F: tl.constexpr, BM: tl.constexpr):
-    m = tl.program_id(0) * BM + tl.arange(0, BM)
+def layer(x, w, v, y, n, s, F: tl.constexpr, BM: tl.constexpr, TILES: tl.constexpr):
     i = tl.arange(0, F)
-    a = tl.load(x + m[:, None] * F + i[None, :], mask=m[:, None] < n, other=0.0)
     b = tl.load(w + i[None, :] * F + i[:, None])
-    h = tl.dot(a, b, input_precision="ieee")
     c = tl.load(v + i[None, :] * F + i[:, None])
-    h += s * tl.dot(a, c, input_precision="ieee")
-    at = m[:, None] * F + i[None, :]
-    tl.store(y + at, h, mask=m[:, None] < n)
+    for tile in range(TILES):
+        m = (tl.program_id(0) * TILES + tile) * BM + tl.arange(0, BM)
+        at = m[:, None] * F + i[None, :]
+        a = tl.load(x + at, mask=m[:, None] < n, other=0.0)
+        h = tl.dot(a, b, input_precision="ieee")
+        h += s * tl.dot(a, c, input_precision="ieee")
+        tl.store(y + at, h, mask=m[:, None] < n)
 
 
 class ModelNew(nn.Module):
@@ -35,5 +36,5 @@ class ModelNew(nn.Module):
         y = torch.empty_like(x)
         n = x.shape[0]
         weights, size = (self.main.weight, self.branch.weight), x.shape[1]
-        layer[(triton.cdiv(n, 128),)](x, *weights, y, n, self.scale, F=size, BM=128)
+        layer[(triton.cdiv(n, 128),)](x, *weights, y, n, self.scale, F=size, BM=32, TILES=4)
         return y

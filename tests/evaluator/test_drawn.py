@@ -93,3 +93,33 @@ def test_a_place_in_a_ring_stays_in_it(step: Callable[[torch.Tensor], torch.Tens
 def test_what_moves_by_other_steps_is_no_count() -> None:
     module = Counting(lambda place: place * 2 + 1)
     assert counts(module, ["calls", "place"], module).steps == {"calls": 1}
+
+
+class Warming(nn.Module):
+    """Counts in floats, for each channel too, beside an average."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("time", torch.tensor(0.3))
+        self.register_buffer("steps", torch.zeros(4))
+        self.register_buffer("level", torch.zeros(4))
+
+    def forward(self) -> None:
+        self.get_buffer("time").add_(0.01)
+        self.get_buffer("steps").add_(torch.tensor([1.0, 1.0, 2.0, 0.0]))
+        self.get_buffer("level").lerp_(torch.randn(4), 0.1)
+
+
+def test_counts_are_floats_and_vectors_too_and_stand_at_whole_steps() -> None:
+    module = Warming()
+    found = counts(module, ["time", "steps", "level"], module)
+    assert set(found.steps) == {"time", "steps"}
+    assert found.most == 1 << 14  # behind more calls a step of the time is no longer seen
+    assert float(module.get_buffer("time")) == pytest.approx(0.3)
+    module.get_buffer("steps").copy_(torch.tensor([0.4, 1.2, -0.3, 0.7]))  # as other weights are drawn
+    found.put(module, late=True)
+    steps = module.get_buffer("steps")
+    assert bool((steps[:3] == steps[:3].round()).all())
+    assert (1 << 13) <= int(steps[0]) <= (1 << 14) + 1
+    assert int(steps[2]) % 2 == 0
+    assert float(steps[3]) == pytest.approx(0.7)

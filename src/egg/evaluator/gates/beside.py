@@ -28,6 +28,7 @@ from egg.evaluator.reference.probes import Change
 from egg.evaluator.reference.reference import Reference
 from egg.evaluator.task.program import Program
 from egg.evaluator.transport import exchange, protocol
+from egg.evaluator.trial import in_step
 from egg.evaluator.trial.refused import Refused
 from egg.evaluator.trial.trial import Trial
 
@@ -98,6 +99,8 @@ def ask(trial: Trial, change: Change, asking: Asking = PLAIN) -> Outcome:
         return Outcome(Answer.SKIPPED, "too large to be built once more")
     if change.training is not None:
         trial.connection.reweigh()  # running statistics, too, that are not those of a new module
+    elif not change.builds:
+        in_step.level(trial)
     return ask_as_it_is(trial, change, asking)
 
 

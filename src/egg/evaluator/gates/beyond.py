@@ -32,6 +32,7 @@ from egg.evaluator.operators.ops import Recorder
 from egg.evaluator.process.handle import Fault
 from egg.evaluator.reference.answers import finite_share, same_values
 from egg.evaluator.reference.case import Case
+from egg.evaluator.reference.snapshot import Snapshot
 from egg.evaluator.task.distributions import spiked
 from egg.evaluator.task.program import outputs_of
 from egg.evaluator.task.unvaried import can_vary, varied
@@ -40,6 +41,7 @@ from egg.evaluator.tensors.reals import EIGHT_BITS, as_reals, finite
 from egg.evaluator.transport import exchange
 from egg.evaluator.transport.freshen import Kind
 from egg.evaluator.transport.protocol import Options
+from egg.evaluator.trial import in_step
 from egg.evaluator.trial.checks import tensor_of
 from egg.evaluator.trial.levels import Probes
 from egg.evaluator.trial.refused import Refused
@@ -55,6 +57,8 @@ PRODUCTS = ("mm", "convolution", "dot", "mv", "attention", "einsum", "linear")
 """Of operations that may be computed in several pieces."""
 TRANSFORMS = ("convolution", "fft")
 """Of operations that may be computed by transforms of whole signals."""
+COMPLEX = ("complex", "polar", "fft")
+"""Of operations that make complex numbers."""
 MASKED = ("attention", "softmax")
 """Of operations that may read what is masked, or skip it."""
 TWO_NUMBERS = (0.5, -1.5)
@@ -90,17 +94,17 @@ def redrawn(trial: Trial, examine: Examine) -> dict[str, str]:
 
 def _redrawn(trial: Trial, examine: Examine, name: str, position: int, inputs: list[Any]) -> str:
     reference = trial.reference
+    in_step.level(trial)
     try:
         changed = varied(inputs, position, secrets.randbits(48))
         case = reference.answer(f"{name}, which the task never varies, redrawn", changed, own=False)
-        before = outputs_of(reference.run(inputs, case.seed))
+        with reference.spared():
+            same = _same_answer(outputs_of(reference.run(inputs, case.seed)), case.outputs)
     except (TaskError, MachineError) as error:
         return f"no answer: {error}"[:200]
     if 2 * finite_share(case.outputs) < reference.finite_share:
         return "no answer"
-    if [path for path, _ in before] != [path for path, _ in case.outputs] or all(
-        same_values(tensor_of(a), tensor_of(b)) for (_, a), (_, b) in zip(before, case.outputs, strict=True)
-    ):
+    if same:
         return "the answer does not depend on it"
     try:
         examine(trial, case)
@@ -112,9 +116,23 @@ def _redrawn(trial: Trial, examine: Examine, name: str, position: int, inputs: l
             facts=wrong.facts,
         ) from None  # fmt: skip
     except Fault as fault:
-        trial.connection.survive(fault)
+        trial.survive(fault)
         return "raises"
     return "right"
+
+
+def _complex(trial: Trial, names: str) -> bool:
+    """Whether complex numbers are computed with. PyTorch multiplies them by a real number as by a complex
+    one, so that a NaN in one part spreads to the other, which does not depend on it."""
+    held = (*trial.reference.initial.values(), *trial.reference.sample.tensors)
+    return any(t.is_complex() for t in held) or any(part in names for part in COMPLEX)
+
+
+def _same_answer(one: list[tuple[str, Any]], other: list[tuple[str, Any]]) -> bool:
+    """``True`` also where the two have other forms and cannot be compared."""
+    return [path for path, _ in one] != [path for path, _ in other] or all(
+        same_values(tensor_of(a), tensor_of(b)) for (_, a), (_, b) in zip(one, other, strict=True)
+    )
 
 
 def not_numbers(trial: Trial) -> dict[str, str]:
@@ -127,9 +145,14 @@ def not_numbers(trial: Trial) -> dict[str, str]:
     if gpu and any(part in names for part in UNSAFE):
         return {"skipped": "an address may depend on it"}
     products, masked = (any(part in names for part in parts) for parts in (PRODUCTS, MASKED))
+    masked = masked or _complex(trial, names)
     for name, values in AT_ONCE if trial.settings.domain is Probes.FEW else PROBES:
         plain, places = trial.reference.draw(), secrets.randbits(48)
         inputs = spiked(plain, values, places)
+        if trial.follows:  # what is no number stays in what calls leave
+            trial.connection.restore_weights()
+            in_step.level(trial)
+        began = Snapshot.of(trial.reference.module)
         try:
             case = trial.reference.answer(f"{name} at a few places of the inputs", inputs, own=False)
         except (TaskError, MachineError) as error:
@@ -141,7 +164,9 @@ def not_numbers(trial: Trial) -> dict[str, str]:
             forgiven=gpu and any(part in names for part in EXTREMES),
             spreads=products and math.inf in values,
             signals=any(part in names for part in TRANSFORMS),
-            unreached=cache(partial(_unreached, trial, case, plain, len(values), places)) if masked else None,
+            unreached=cache(partial(_unreached, trial, case, began, plain, len(values), places))
+            if masked
+            else None,
         )
     if trial.reference.moving:
         trial.connection.restore_weights()  # both sides hold NaN in buffers that forward moves
@@ -149,15 +174,18 @@ def not_numbers(trial: Trial) -> dict[str, str]:
 
 
 def _unreached(
-    trial: Trial, case: Case, plain: list[Any], count: int, places: int
+    trial: Trial, case: Case, began: Snapshot, plain: list[Any], count: int, places: int
 ) -> list[torch.Tensor | None]:
-    """The exact outputs with finite numbers at the places of the NaN, where they do not depend on those
-    numbers, and NaN elsewhere; ``None`` for what cannot be compared."""
+    """The exact outputs with finite numbers at the places of the NaN, from the state in which the question
+    ``began``, where they do not depend on those numbers, and NaN elsewhere; ``None`` for what cannot be
+    compared."""
     answers: list[list[tuple[str, Any]]] = []
     for number in TWO_NUMBERS:
         inputs = spiked(plain, (number,) * count, places)
         try:
-            answers.append(trial.reference.answer(case.label, inputs, own=False, seed=case.seed).golden)
+            with trial.reference.spared():
+                began.put_back()
+                answers.append(trial.reference.answer(case.label, inputs, own=False, seed=case.seed).golden)
         except (TaskError, MachineError):
             return [None] * len(case.golden)
     return [

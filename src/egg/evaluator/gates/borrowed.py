@@ -88,7 +88,7 @@ def selects(trial: Trial, case: Case, seed: int) -> bool:
 def _selects(trial: Trial, case: Case, seed: int) -> bool:
     answers = [answer for _, answer in case.outputs if isinstance(answer, torch.Tensor)]
     inner = _Inner(answers, wanted_runs(case, [answer for _, answer in case.outputs], seed), seed)
-    with Recorder(flow=inner):
+    with trial.reference.spared(), Recorder(flow=inner):
         trial.reference.run(case.inputs, case.seed)
     shares = [float(one.double().mean()) for one in inner.made if one.numel()]
     return not shares or max(shares) >= SELECTED

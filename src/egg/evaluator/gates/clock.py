@@ -30,7 +30,7 @@ from egg.evaluator.reference.case import Case
 from egg.evaluator.task.program import outputs_of
 from egg.evaluator.timing.opponents import Opponent
 from egg.evaluator.transport import protocol
-from egg.evaluator.trial import deferred
+from egg.evaluator.trial import deferred, in_step
 from egg.evaluator.trial.refused import Refused
 from egg.evaluator.trial.trial import Notes, Trial
 
@@ -128,14 +128,18 @@ def _candidate_calls(trial: Trial, cases: list[Case], calls: int) -> float:
     start = time.perf_counter()
     trial.connection.request(request)
     seconds = time.perf_counter() - start
+    spared = secrets.randbelow(len(cases))
+    checked = [
+        max(call for call in range(calls) if call % len(cases) == index)
+        for index in range(len(cases))
+        if index != spared or len(cases) == 1
+    ]
+    for call in in_step.walked(trial, cases, moves, seeds, checked):
+        case = cases[call % len(cases)]
+        answered = replace(case, seed=seeds[call]) if seeds else case
+        deferred.put(trial, answered, call % len(cases), "a clocked call")
     catch_up(trial, cases, moves)
     check_left(trial, cases, calls)
-    spared = secrets.randbelow(len(cases))
-    for index, case in enumerate(cases):
-        if index != spared or len(cases) == 1:
-            last = max(call for call in range(calls) if call % len(cases) == index)
-            answered = replace(case, seed=seeds[last]) if seeds else case
-            deferred.put(trial, answered, index, "a clocked call")
     return seconds
 
 

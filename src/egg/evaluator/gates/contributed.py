@@ -67,7 +67,7 @@ def check(trial: Trial, record: protocol.Record, reference: Inventory) -> None:
                 last = call + 1 == MOST_CALLS
                 found = trial.connection.request(protocol.Contributes(DRAWS, aligned=last))
         except Fault as fault:
-            trial.connection.survive(fault)
+            trial.survive(fault)
             return
         if found.draws >= DRAWS:
             break

@@ -7,6 +7,7 @@ everywhere, inputs must be what they were behind ``backward``, and the record of
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
@@ -28,6 +29,7 @@ from egg.evaluator.task.program import map_tensors, restrided
 from egg.evaluator.task.seeds import FORWARD_SEED
 from egg.evaluator.transport import arena as arenas
 from egg.evaluator.transport import protocol
+from egg.evaluator.trial import in_step
 from egg.evaluator.trial.refused import Refused
 from egg.evaluator.trial.trial import Trial
 from egg.evaluator.trial.watch import check_forbidden, check_host
@@ -59,11 +61,14 @@ def gradients(trial: Trial, change: Change, way: Way = PLAIN) -> tuple[Gradient,
     """
     if change.training is not None:
         trial.connection.reweigh()
+    elif not change.builds:
+        in_step.level(trial)
     try:
         reference, inputs = question(trial, change)
         with in_mode_of(change, reference, inputs):
             inputs = _spread(inputs) if way.large else inputs
-            case = reference.answer("under grad mode", inputs, seed=FORWARD_SEED)
+            with reference.spared() if trial.follows else nullcontext():
+                case = reference.answer("under grad mode", inputs, seed=FORWARD_SEED)
             wanted = _ours(reference, case, Yardstick.ITSELF, way)
             if not any(wanted.requires):
                 return Gradient.NONE, ""

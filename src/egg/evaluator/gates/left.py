@@ -24,6 +24,7 @@ from egg.evaluator.gates import carried
 from egg.evaluator.gates.moved import COUNTER, arrived, is_counter, usual
 from egg.evaluator.reference.answers import same_bytes, same_values
 from egg.evaluator.reference.left import Exactly, own_errors
+from egg.evaluator.tensors.reals import as_reals
 from egg.evaluator.trial.refused import Refused
 from egg.evaluator.trial.trial import Notes, Trial
 
@@ -142,6 +143,7 @@ def _shown(theirs: torch.Tensor, ours: torch.Tensor) -> str:
         return "empty"
     if same_values(theirs, ours):
         return "in the signs of zeros or the bits of NaN"
+    theirs, ours = as_reals(theirs.resolve_conj()), as_reals(ours.resolve_conj())
     wide, own = theirs.double().flatten(), ours.double().flatten()
     alike = (wide == own) | (wide.isnan() & own.isnan())
     off = (wide - own).abs() / torch.maximum(wide.abs(), own.abs())  # as a part of itself: it may be small

@@ -19,7 +19,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
-from typing import Any
 
 from egg.core.evaluation import RefusalFacts
 from egg.evaluator.gates import callers
@@ -28,8 +27,10 @@ from egg.evaluator.gates.timing import catch_up, check_left, placed_questions, s
 from egg.evaluator.process.handle import Fault
 from egg.evaluator.reference.case import Case
 from egg.evaluator.reference.reserve import apart
+from egg.evaluator.reference.snapshot import Snapshot
 from egg.evaluator.tensors import memory
 from egg.evaluator.transport import protocol
+from egg.evaluator.trial import in_step
 from egg.evaluator.trial.refused import NO_FACTS, Refused
 from egg.evaluator.trial.trial import Notes, Trial
 from egg.evaluator.worker.outputs import aliases, handed_back
@@ -57,6 +58,7 @@ USUAL, OTHERS = (callers.ALIKE, callers.VARIED), 4
 def run(trial: Trial, each: float) -> Notes:
     """``each``: the seconds that one call takes."""
     total = _how_many(trial, each)
+    in_step.level(trial)
     if _large(trial):
         notes = _session(trial, [_Burst(total, callers.ALIKE)])
     elif total < FEW:
@@ -70,9 +72,20 @@ def run(trial: Trial, each: float) -> Notes:
 
 def alike(trial: Trial, length: int) -> Notes:
     """So many calls of the instance as it is."""
+    in_step.level(trial)
     notes = _session(trial, [_Burst(length, callers.ALIKE)])
     trial.buffers.reserve.forget()
     return notes
+
+
+@dataclass(frozen=True)
+class _Held:
+    """A question whose answer is held, to be looked at again."""
+
+    call: int
+    case: Case
+    state: Snapshot | None = None
+    """Of the reference before it, where answers follow from that."""
 
 
 @dataclass(frozen=True)
@@ -97,16 +110,21 @@ def _of_many(trial: Trial, total: int) -> Notes:
     notes["grown"] = _live(trial) - before
     if alike + varied >= FEW and notes["grown"] > FEW // 2:
         _check_grown(trial)
-    trial.connection.fresh()
+    _begin_anew(trial)
     try:
         _session(trial, [_Burst(inference, callers.INFERENCE, callers.inference(inference))])
     except Fault as fault:
-        trial.connection.survive(fault)
+        trial.survive(fault)
         trial.warnings.append(f"raises under torch.inference_mode: {fault.evidence}"[:300])
     if built:
         notes["as_built"] = _as_built(trial, built[0])
-    trial.connection.fresh()
+    _begin_anew(trial)
     return notes | {"calls": total}
+
+
+def _begin_anew(trial: Trial) -> None:
+    trial.connection.fresh()
+    in_step.level(trial)
 
 
 def _live(trial: Trial) -> int:
@@ -134,6 +152,8 @@ def _as_built(trial: Trial, length: int) -> bool:
     """Call an instance whose weights nothing loads: whether it draws the reference's, or is given them."""
     before = trial.reference.state() if trial.reference.reweighed else None
     drawn = trial.connection.as_built()
+    if trial.reference.leaves:
+        trial.reference.module = trial.reference.anew()
     if not drawn:
         trial.connection.share_weights(protocol.Written.IN_PLACE)
     _session(trial, [_Burst(length, callers.AS_BUILT)])
@@ -147,7 +167,8 @@ def _session(trial: Trial, bursts: list[_Burst]) -> Notes:
     """Bursts of one instance, whose outputs are held together."""
     cases, held = placed_questions(trial), _as_many_as_fit(trial)
     total = sum(burst.length for burst in bursts)
-    calls, kept = 0, []
+    calls = 0
+    kept: list[_Held] = []
     for burst in bursts:
         keep = max(0, min(burst.length, held - calls))
         kept += _burst(trial, cases, burst, keep, calls)
@@ -171,10 +192,10 @@ def _as_many_as_fit(trial: Trial) -> int:
     return max(2, room // max(size, 1))
 
 
-def _burst(trial: Trial, cases: list[Case], burst: _Burst, keep: int, first: int) -> list[tuple[int, Case]]:
+def _burst(trial: Trial, cases: list[Case], burst: _Burst, keep: int, first: int) -> list[_Held]:
     """So many calls, of which the first ``keep`` are held; their last outputs are checked.
 
-    Returns the questions of some that are held, by their numbers.
+    Returns the questions of some that are held.
     """
     length = burst.length
     moves = trial.buffers.reserve.for_calls([case.tensors for case in cases], length)
@@ -190,16 +211,23 @@ def _burst(trial: Trial, cases: list[Case], burst: _Burst, keep: int, first: int
         trial.settings.call_seconds + trial.settings.calls_seconds,
     )
     check_recorded(trial, called.records, len(drawn))
-    chosen = [] if _large(trial) else _chosen(trial, keep, first)
-    found = [(first + call, _question(trial, cases, moves, seeds, call, copied=True)) for call in chosen]
+    large = _large(trial)
+    chosen = set(([0] if keep else []) if large else _chosen(trial, keep, first))
+    lasts = {call for call in range(length) if call >= length - len(cases)}
+    found: list[_Held] = []
+    for call in in_step.walked(trial, cases, moves, seeds, chosen | lasts):
+        index = call % len(cases)
+        question = replace(cases[index], seed=seeds[call]) if seeds else cases[index]
+        if call in chosen:
+            state = Snapshot.of(trial.reference.module) if trial.follows else None
+            inputs = question.inputs if large else apart(question.inputs)
+            found.append(_Held(first + call, replace(question, inputs=inputs), state))
+        if call in lasts:
+            _check(trial, question, index, f"call {first + call + 1} of many", burst.part)
     catch_up(trial, cases, moves)
     check_left(trial, cases, length)
-    for index, case in enumerate(cases[:length]):
-        last = max(call for call in range(length) if call % len(cases) == index)
-        seed = seeds[last] if seeds else case.seed
-        _check(trial, replace(case, seed=seed), index, f"call {first + last + 1} of many", burst.part)
-    if _large(trial) and keep:
-        found.append((0, _question(trial, cases, moves, seeds, 0, copied=False)))
+    if large and keep:  # its inputs are no copy: they are made again, and last until the next move
+        trial.buffers.reserve.follow(cases[0].tensors, moves[0])
     return found
 
 
@@ -218,16 +246,6 @@ def check_recorded(trial: Trial, records: Sequence[protocol.Record], wanted: int
         trial.see(record)
 
 
-def _question(
-    trial: Trial, cases: list[Case], moves: list[Any], seeds: list[int], call: int, *, copied: bool
-) -> Case:
-    """With the inputs that a call had; without a copy they last until the next move."""
-    case = cases[call % len(cases)]
-    trial.buffers.reserve.follow(case.tensors, moves[call])
-    inputs = apart(case.inputs) if copied else case.inputs
-    return replace(case, inputs=inputs, seed=seeds[call] if seeds else case.seed)
-
-
 def _large(trial: Trial) -> bool:
     """Whether further copies of inputs are too much: one request then, of which the first call is kept."""
     return trial.buffers.bytes_per_call > HELD_BYTES
@@ -235,7 +253,8 @@ def _large(trial: Trial) -> bool:
 
 def _chosen(trial: Trial, keep: int, first: int) -> list[int]:
     """Calls of a request whose outputs may be looked at again, the very first among them."""
-    size = sum(t.numel() * t.element_size() for t in trial.reference.sample.tensors)
+    held = trial.reference.module.buffers() if trial.follows else ()
+    size = sum(t.numel() * t.element_size() for t in (*trial.reference.sample.tensors, *held))
     room = COPIED_BYTES // max(size, 1) if trial.settings.calls >= FEW else 0
     begin = {0} if keep and not first else set()
     drawn = secrets.SystemRandom().sample(range(keep), min(keep, max(RECHECKED, room // REQUESTS)))
@@ -251,24 +270,21 @@ def _check(trial: Trial, question: Case, index: int, label: str, part: Part) -> 
     return case
 
 
-def _recheck(
-    trial: Trial, kept: list[tuple[int, Case]], held: int, bursts: list[_Burst], *, few: bool
-) -> int:
+def _recheck(trial: Trial, kept: list[_Held], held: int, bursts: list[_Burst], *, few: bool) -> int:
     """Some of the outputs that were held must be what they were; no two may lie in the same memory."""
     kept = kept[:1] + secrets.SystemRandom().sample(kept[1:], len(kept[1:]))
     least = 2 if few else 1 + RECHECKED
     share = SHARE if bursts[0].part in USUAL else SHARE * OTHERS
     until = time.perf_counter() + (0.0 if few else trial.settings.calls_seconds / share)
     case, rechecked = None, 0
-    for number, question in kept:
+    for question in kept:
+        number = question.call
         if rechecked >= least and time.perf_counter() > until:
             break
         rechecked += 1
         trial.buffers.poison(0)
         trial.connection.request(protocol.Held(number, trial.buffers.sets[0].outputs))
-        case = trial.reference.answer(
-            f"call {number + 1} of many", question.inputs, own=False, seed=question.seed
-        )
+        case = _answer(trial, question)
         found = trial.buffers.outputs(0)
         for index in handed_back(case.outputs, case.inputs):  # there the caller finds its own new values
             if (given := found[index]) is not None:
@@ -293,6 +309,16 @@ def _recheck(
             if (path, whose) not in usual:
                 raise _aliased(f"in call {number + 1} output {path} shares its memory with {whose}")
     return rechecked
+
+
+def _answer(trial: Trial, held: _Held) -> Case:
+    """From the state that the reference had before that call, where answers follow from it."""
+    asked, label = held.case, f"call {held.call + 1} of many"
+    if held.state is None:
+        return trial.reference.answer(label, asked.inputs, own=False, seed=asked.seed)
+    with trial.reference.spared():
+        held.state.put_back()
+        return trial.reference.answer(label, asked.inputs, own=False, seed=asked.seed)
 
 
 def _part_of(bursts: list[_Burst], number: int) -> Part:

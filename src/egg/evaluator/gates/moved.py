@@ -77,8 +77,10 @@ def arrived(
     some of the reference's largest error. That alone would leave room for channels that are small beside
     others, so an element is held to its own move, size and error as well: ``errors``, where the reference's
     were measured (``singly``: not where they cannot be). What the reference leaves infinite or NaN must be
-    that, and allows the finite elements nothing.
+    that, and allows the finite elements nothing. A complex number is two elements.
     """
+    if ours.is_complex():
+        theirs, ours, before = (torch.view_as_real(t.resolve_conj()) for t in (theirs, ours, before))
     if not ours.is_floating_point() or not ours.numel():
         return same_values(theirs, ours)
     wide, own, old = theirs.double(), ours.double(), before.double()

@@ -76,7 +76,7 @@ def _follow(trial: Trial, cases: Sequence[Case]) -> bool:
             trial.buffers.place(case)
             trial.ask(case, options=protocol.Options(follow=trial.sketch_seed), watched=False)
     except Fault as fault:
-        trial.connection.survive(fault)
+        trial.survive(fault)
         return False
     return True
 
@@ -90,7 +90,7 @@ def _needed(trial: Trial, cases: Sequence[Case], by: By) -> bool:
             trial.connection.request(protocol.Copy(trial.buffers.call_set(case, 0), case.seed, number))
         needed = trial.connection.request(protocol.Needs(by)).own
     except Fault as fault:
-        trial.connection.survive(fault)
+        trial.survive(fault)
         return True
     trial.connection.fresh()
     return needed

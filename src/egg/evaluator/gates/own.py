@@ -33,17 +33,20 @@ from egg.core.errors import TaskError
 from egg.evaluator.compare.compare import compare
 from egg.evaluator.gates import build, provenance, remembered, repeated
 from egg.evaluator.gates.left import compare_state, reference_state
+from egg.evaluator.gates.own_responses import OwnResponses
 from egg.evaluator.gates.own_ways import Ways
 from egg.evaluator.gates.unusual import tables
 from egg.evaluator.process.handle import Fault
 from egg.evaluator.process.sandbox import limits_for
 from egg.evaluator.reference.case import Case
 from egg.evaluator.reference.reference import Reference
+from egg.evaluator.reference.snapshot import Snapshot
 from egg.evaluator.task.program import Program
 from egg.evaluator.task.rare import rare_integers
 from egg.evaluator.task.rescale import Cost, cost_of
 from egg.evaluator.task.unusual import constants
 from egg.evaluator.transport import protocol
+from egg.evaluator.trial import in_step
 from egg.evaluator.trial.displaced import DisplacedTrial
 from egg.evaluator.trial.refused import Refused
 from egg.evaluator.trial.trial import NOT_RUN, Notes, Trial
@@ -66,6 +69,8 @@ NO_VERDICT = ("limits.timeout", "limits.memory")
 NO_TIME = "it took too long, or could not be interpreted whole"
 FURTHER, BRIEFLY = 3, 0.6
 """Further calls, and the part of the seconds of the first that one in which fewer programs run takes."""
+RESPONSES = 4
+"""The reference with one thing changed takes so many times less than further calls."""
 CONFIGURED_SECONDS = 20.0
 """For other configurations of autotuners."""
 FEWEST_IDLE, MOST_IDLE, IDLE_SECONDS = 12, 48, 4.0
@@ -158,13 +163,19 @@ class _Own:
             return {"own_size": f"{NOT_RUN}there is no memory for it"}
         try:
             build.run(trial)
+            in_step.level(trial)
             began = time.perf_counter()
+            began_at = Snapshot.of(trial.reference.module)
             case = _question(trial)
-            trial.watch = provenance.rules_at(trial, case, steady=self.steady)
+            with trial.reference.spared():
+                trial.watch = provenance.rules_at(trial, case, steady=self.steady)
             reply = self._first(case)
             each = time.perf_counter() - began
+            responses = OwnResponses(trial, began_at, trial.settings.own_seconds / RESPONSES)
+            unasked = responses.suspect(case, whole=reply.whole)
             self.brief = not reply.whole or FURTHER * each > trial.settings.own_seconds
             left = self._again(case, BRIEFLY * each if self.brief else each, whole=reply.whole)
+            responses.confirm(case, lambda asked: self._ask(asked).whole)
         except _NotRun as why:
             return {"own_size": f"{NOT_RUN}{why}"}
         except Fault as fault:
@@ -177,7 +188,7 @@ class _Own:
         return {
             "own_size": "whole" if reply.whole else "in part",
             "programs": ran[:12],
-            "not_asked": [f"the task's own size, when {what}" for what in left],
+            "not_asked": [f"the task's own size, when {what}" for what in (*left, *unasked)],
         }
 
     def _first(self, case: Case) -> protocol.Excerpted:
@@ -291,7 +302,7 @@ class _Own:
         request(protocol.Rewind())
         third = reference.case("third inputs")
         self._ask(third)
-        if reference.leaves:
+        if reference.leaves or self.trial.follows:
             third = reference.answer(third.label, third.inputs, own=third.own)
         answered = self._ask(third, left=True).answered
         if answered is not None and answered.left:
@@ -306,6 +317,7 @@ class _Own:
         trial = self.trial
         trial.connection.request(protocol.Note(trial.reference.leaves))
         trial.connection.restore_weights()
+        in_step.level(trial)
         before = reference_state(trial)
         case = trial.reference.answer("a call from the same state", trial.reference.draw())
         answered = self._ask(case, left=True, fresh=True).answered

@@ -49,6 +49,12 @@ class Ways:
     each: float
     """Seconds that a call takes."""
 
+    def _again(self) -> Case:
+        """The question, with the answer of now where that follows from the calls so far."""
+        if not self.trial.follows:
+            return self.case
+        return self.trial.reference.answer(self.case.label, self.case.inputs, own=False)
+
     def configured(self, seconds: float) -> list[str]:
         """With every other configuration, in any order; returns what was left out."""
         first = self.trial.connection.request(Configure(0))
@@ -61,7 +67,7 @@ class Ways:
                     return [f"{len(places) - at} other configurations of autotuners are taken"]
                 self.trial.connection.request(Configure(place))
                 try:
-                    self.ask(self.case)
+                    self.ask(self._again())
                 except Refused as wrong:
                     names = self.trial.connection.request(Configure(place)).names
                     evidence = f"with {listed(names) or f'configuration {place + 1}'}: {wrong.evidence}"
@@ -81,9 +87,9 @@ class Ways:
                 left.append(f"it is called {WORDS[mode]}")
                 continue
             try:
-                self.ask(self.case, grad=mode)
+                self.ask(self._again(), grad=mode)
             except Fault as fault:
-                self.trial.connection.survive(fault)
+                self.trial.survive(fault)
             except Refused as wrong:
                 evidence = f"{WORDS[mode]}, where under no_grad the answers are right: {wrong.evidence}"
                 raise Refused("correctness.grad_mode", evidence, SAME, facts=wrong.facts) from None
@@ -94,9 +100,9 @@ class Ways:
         if self.each > seconds:
             return [f"it is called on {DISPLACED}"]
         try:
-            self.ask(self.case, index=1)
+            self.ask(self._again(), index=1)
         except Fault as fault:
-            self.trial.connection.survive(fault)
+            self.trial.survive(fault)
         except Refused as wrong:
             if not wrong.reason.startswith("correctness."):
                 raise

@@ -130,7 +130,7 @@ class _Kept:
         return True
 
     def _survive(self, fault: Fault) -> None:
-        self.trial.connection.survive(fault)
+        self.trial.survive(fault)
         self.case = None
 
 
@@ -193,6 +193,7 @@ def _other_inputs(trial: Trial, smaller: float) -> list[Any]:
 
     changed = map_tensors(inputs, other)
     try:
-        return changed if meaningful(trial, outputs_of(trial.reference.run(changed))) else inputs
+        with trial.reference.spared():
+            return changed if meaningful(trial, outputs_of(trial.reference.run(changed))) else inputs
     except (TaskError, MachineError):
         return inputs

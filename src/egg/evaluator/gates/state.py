@@ -28,6 +28,7 @@ from egg.evaluator.reference.case import Case
 from egg.evaluator.task.program import outputs_of
 from egg.evaluator.tensors.reals import as_reals, narrowed
 from egg.evaluator.transport.protocol import Forwarded, Options
+from egg.evaluator.trial import in_step
 from egg.evaluator.trial.refused import Refused
 from egg.evaluator.trial.trial import Notes, Trial
 
@@ -57,6 +58,7 @@ def run(trial: Trial) -> Notes:
     Inputs and answers may be gigabytes: of A its inputs are kept, and each of the other
     questions is gone before the next is drawn.
     """
+    in_step.level(trial)
     each = _warm(trial)
     first = trial.reference.question("A")
     case, reply = _asked(trial, first, handed.OPTIONS)
@@ -93,7 +95,7 @@ def _warm(trial: Trial) -> float:
     The reference makes it as well where it leaves something behind. Returns the seconds that it took.
     """
     question = trial.reference.question("before A")
-    if trial.reference.moving:
+    if trial.reference.moving or trial.follows:
         question = trial.reference.answer(question.label, question.inputs)
     trial.buffers.place(question)
     started = time.perf_counter()
@@ -151,14 +153,11 @@ def _probe(trial: Trial, question: Case, work: Mapping[str, int]) -> int:
 @contextmanager
 def _unmoved(trial: Trial) -> Iterator[None]:
     """The reference is asked without the candidate: what it leaves in its module is taken back."""
-    if not trial.reference.moving:
+    if not trial.reference.moving and not trial.follows:
         yield
         return
-    held = left.reference_state(trial)
-    try:
+    with trial.reference.spared():
         yield
-    finally:
-        trial.reference.module.load_state_dict(held)
 
 
 def _changed(trial: Trial, question: Case, where: Callable[[int], slice]) -> Changes:

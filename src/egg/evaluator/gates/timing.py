@@ -34,7 +34,7 @@ from egg.evaluator.reference.case import Case
 from egg.evaluator.timing.opponents import DEFAULT
 from egg.evaluator.timing.statistics import interval, noise_floor, speedup
 from egg.evaluator.transport import protocol
-from egg.evaluator.trial import deferred
+from egg.evaluator.trial import deferred, in_step
 from egg.evaluator.trial.refused import Refused
 from egg.evaluator.trial.trial import Measurement, Notes, Trial
 
@@ -58,6 +58,7 @@ def prepare(trial: Trial) -> Notes:
         )
     for name, reason in trial.opponents.failed.items():
         trial.warnings.append(f"no baseline '{name}': {reason}")
+    in_step.level(trial)
     turn(trial, cases, MIN_REPEATS)
     return {"opponents": [opponent.name for opponent in opponents], "input_sets": len(cases)}
 
@@ -173,8 +174,10 @@ def turn(trial: Trial, cases: list[Case], repeats: int, contender: int | None = 
         )
     )
     checked = not trial.side_by_side.files and secrets.randbelow(2) == 0
-    _follow(trial, cases, moves, seeds, chosen if checked else None)
-    if not trial.side_by_side.files:
+    if trial.side_by_side.files:
+        catch_up(trial, cases, moves)
+    else:
+        _follow(trial, cases, moves, seeds, chosen if checked else None)
         check_left(trial, cases, repeats)
     milliseconds = list(reply.milliseconds)
     if len(milliseconds) != repeats or min(milliseconds) <= 0:
@@ -190,12 +193,12 @@ def seeds_for(trial: Trial, calls: int) -> list[int]:
 def _follow(trial: Trial, cases: list[Case], moves: list[Any], seeds: list[int], checked: int | None) -> None:
     """Bring the private copies to where the candidate's are; defer the call that is to be checked.
 
-    Moves leave nothing of what was there before, so of every set only the last ones are made.
+    Moves leave nothing of what was there before, so of every set only the last ones are made; all are where
+    answers follow from earlier calls.
     """
-    if checked is not None:
-        index = checked % len(cases)
-        trial.buffers.reserve.follow(cases[index].tensors, moves[checked])
-        case = replace(cases[index], seed=seeds[checked]) if seeds else cases[index]
+    for call in in_step.walked(trial, cases, moves, seeds, () if checked is None else (checked,)):
+        index = call % len(cases)
+        case = replace(cases[index], seed=seeds[call]) if seeds else cases[index]
         deferred.put(trial, case, index, "a timed call")
     catch_up(trial, cases, moves)
 

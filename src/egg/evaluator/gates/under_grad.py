@@ -43,7 +43,7 @@ def _asked(trial: Trial, mode: GradMode, *, learning: bool) -> str:
     try:
         reply = trial.ask(case, options=Options(traced=True, grad=mode), watched=not recording)
     except Fault as fault:
-        trial.connection.survive(fault)
+        trial.survive(fault)
         return RAISED
     try:
         trial.check(case, reply)

@@ -42,6 +42,7 @@ from egg.evaluator.tensors import memory
 from egg.evaluator.tensors.reals import as_reals
 from egg.evaluator.transport.exchange import pack, unpack
 from egg.evaluator.transport.protocol import Forwarded, Options
+from egg.evaluator.trial import in_step
 from egg.evaluator.trial.checks import tensor_of
 from egg.evaluator.trial.refused import Refused
 from egg.evaluator.trial.trial import Trial
@@ -161,7 +162,8 @@ def _wide(trial: Trial, drawn: list[Any]) -> tuple[int, ...]:
     if not own or not _other(inputs, drawn):
         return ()
     try:
-        found = outputs_of(trial.reference.run(inputs))
+        with trial.reference.spared():
+            found = outputs_of(trial.reference.run(inputs))
     except (TaskError, MachineError):
         return ()
     return (WIDE + secrets.randbelow(WIDE),) if _integers(found) == own else ()
@@ -175,7 +177,8 @@ def _integers(outputs: Iterable[tuple[str, Any]]) -> list[tuple[int, ...]]:
 def _runs(trial: Trial, inputs: list[Any]) -> bool:
     """Whether the reference takes such inputs: where it does not, no exacter run is given up for it."""
     try:
-        trial.reference.run(inputs)
+        with trial.reference.spared():
+            trial.reference.run(inputs)
     except (TaskError, MachineError):
         return False
     return True
@@ -205,14 +208,13 @@ def tables(trial: Trial) -> set[int]:
 
 
 def _asked(trial: Trial, name: str, inputs: list[Any], *, integers: bool) -> str:
+    in_step.level(trial)  # the reference alone was asked what it had no answer to
     try:
         case = trial.reference.answer(f"{name} in the inputs", inputs, own=False)
     except (TaskError, MachineError) as error:
         return f"{UNANSWERED}: {error}"[:200]
     case = replace(case, leeway=LEEWAY)
-    if not _answered(trial, case):
-        return UNANSWERED
-    found = _put(trial, case, integers=integers)
+    found = _put(trial, case, integers=integers) if _answered(trial, case) else UNANSWERED
     if trial.reference.moving:
         trial.connection.restore_weights()
     return found
@@ -243,16 +245,18 @@ def _without_jumps(trial: Trial, case: Case, reply: Forwarded, wrong: Refused) -
     """Check again what the reference does not answer by chance."""
     unclear = total = 0
     for _ in range(ROUNDS):
-        try:
-            near = outputs_of(trial.reference.run(_shaken(case.inputs), case.seed))
-        except TaskError:
-            return f"{UNANSWERED} a few roundings away"
-        for (_, expected), (_, other), got in zip(case.outputs, near, trial.buffers.outputs(), strict=True):
-            if not isinstance(expected, torch.Tensor) or not isinstance(other, torch.Tensor) or got is None:
-                continue
-            if expected.shape == other.shape:
-                unclear += _settle(got, expected.contiguous(), other)
-                total += expected.numel()
+        with trial.reference.spared():
+            try:
+                near = outputs_of(trial.reference.run(_shaken(case.inputs), case.seed))
+            except TaskError:
+                return f"{UNANSWERED} a few roundings away"
+            pairs = zip(case.outputs, near, trial.buffers.outputs(), strict=True)
+            for (_, expected), (_, other), got in pairs:
+                if not isinstance(expected, torch.Tensor) or not isinstance(other, torch.Tensor):
+                    continue
+                if got is not None and expected.shape == other.shape:
+                    unclear += _settle(got, expected.contiguous(), other)
+                    total += expected.numel()
     if unclear > UNCLEAR * total:
         return "answered by chance"
     if not unclear:

@@ -30,6 +30,10 @@ LATER = (20, 14, 8, 4, 2)
 """Calls, as powers of two; the first that the reference counts on from is taken."""
 STEADY = 3
 """Calls in a row by which a count moves by the same step."""
+MOST = 1 << 16
+"""Elements of a buffer that counts: each channel, or expert, may have a count of its own."""
+ROUNDED = 1e-2
+"""By how much of itself a step may be off where a count is a float."""
 LEAST, TURN = 0.7, 0.5
 """Of a complex parameter's modulus, and by how much it is turned (standard deviation)."""
 State = Mapping[str, torch.Tensor]
@@ -64,9 +68,10 @@ def _turned(value: torch.Tensor) -> torch.Tensor:
 
 @dataclass(frozen=True)
 class Counts:
-    """Buffers that count calls, by what each call adds to them, and how many calls later they may be put."""
+    """Buffers that count calls, by what each call adds to every element, and how many calls later they may
+    be put."""
 
-    steps: Mapping[str, int]
+    steps: State
     most: int
 
     @torch.no_grad()
@@ -74,28 +79,30 @@ class Counts:
         """As many calls later as one lot says, all by the same: they count the same calls.
 
         Numbers of calls of each size are as likely as of any other, or those in the last half are ``late``.
+        A count that is a float was drawn like a weight: it is put at a whole number of steps.
         """
         if not self.steps:
             return
         lot = secrets.randbelow(1 << 16) / (1 << 16)
         power = math.log2(self.most)
-        _add(module, self.steps, int(2.0 ** (power - lot if late else power * lot)))
+        _add(module, self.steps, int(2.0 ** (power - lot if late else power * lot)), whole=True)
 
 
 def counts(module: nn.Module, moving: Iterable[str], call: Callable[[], object]) -> Counts:
     """Those among the buffers that a ``call`` moves. The module keeps what it holds."""
     held = module.state_dict()
-    names = [n for n in moving if held[n].numel() == 1 and not _is_number(held[n])]
+    names = [n for n in moving if _may_count(held[n])]
     before = {name: value.clone() for name, value in held.items()} if names else {}
     try:
         rows = [_values(module, names)] if names else []
         for _ in range(STEADY if names else 0):
             call()
             rows.append(_values(module, names))
+        moves = {name: [b[name] - a[name] for a, b in pairwise(rows)] for name in names}
         steps = {
-            name: moves[0]
-            for place, name in enumerate(names)
-            if len(set(moves := [b[place] - a[place] for a, b in pairwise(rows)])) == 1
+            name: found[0]
+            for name, found in moves.items()
+            if bool(found[0].any()) and all(_near(other, found[0]) for other in found)
         }
         for power in LATER if steps else ():
             module.load_state_dict(before)
@@ -110,28 +117,44 @@ def counts(module: nn.Module, moving: Iterable[str], call: Callable[[], object])
     return Counts({}, 1)
 
 
-def _counts_on(module: nn.Module, steps: Mapping[str, int], call: Callable[[], object]) -> bool:
+def _counts_on(module: nn.Module, steps: State, call: Callable[[], object]) -> bool:
     before = _values(module, steps)
     try:
         call()
     except TaskError:  # an index of a place that there is not
         return False
-    moved = [b - a for a, b in zip(before, _values(module, steps), strict=True)]
-    return moved == list(steps.values())
+    after = _values(module, steps)
+    return all(_near(after[name] - before[name], step) for name, step in steps.items())
 
 
 @torch.no_grad()
-def _add(module: nn.Module, steps: Mapping[str, int], calls: int) -> None:
+def _add(module: nn.Module, steps: State, calls: int, *, whole: bool = False) -> None:
     held = module.state_dict()
     for name, step in steps.items():
-        held[name].add_(step * calls)
+        value = held[name]
+        if whole and value.is_floating_point():
+            moved = torch.where(step == 0, torch.ones_like(step), step)
+            made = (value.double() / moved).round() * moved
+            made = torch.where(step > 0, made.clamp_min(0.0), made)
+            value.copy_(torch.where(step == 0, value.double(), made))
+        value.add_((step * calls).to(value.dtype))
 
 
-def _values(module: nn.Module, names: Iterable[str]) -> list[int]:
-    held = module.state_dict()
-    return [int(held[name]) for name in names]
+def _values(module: nn.Module, names: Iterable[str]) -> dict[str, torch.Tensor]:
+    """As numbers in which small steps of large counts are exact."""
+    held, names = module.state_dict(), list(names)
+    kind = {n: torch.float64 if held[n].is_floating_point() else torch.int64 for n in names}
+    return {n: held[n].to(kind[n], copy=True) for n in names}
 
 
-def _is_number(tensor: torch.Tensor) -> bool:
-    """Whether it is no integer; an 8-bit one does not count far."""
-    return tensor.is_floating_point() or tensor.is_complex() or tensor.dtype.itemsize < 4
+def _near(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """The same step; of a float as far as it can be told where the count is large."""
+    if not one.is_floating_point():
+        return torch.equal(one, other)
+    return bool(((one - other).abs() <= ROUNDED * other.abs()).all())
+
+
+def _may_count(tensor: torch.Tensor) -> bool:
+    """An integer of 8 or 16 bits does not count far; of a float it is seen how far it does."""
+    wide = tensor.is_floating_point() or tensor.dtype.itemsize >= 4
+    return wide and 0 < tensor.numel() <= MOST and not tensor.is_complex()

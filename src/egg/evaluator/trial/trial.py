@@ -13,7 +13,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -33,6 +33,7 @@ from egg.evaluator.task.seeds import BUILD_SEED
 from egg.evaluator.timing.contenders import SideBySide
 from egg.evaluator.timing.opponents import Opponents
 from egg.evaluator.transport import exchange, protocol
+from egg.evaluator.trial import in_step
 from egg.evaluator.trial.buffers import Buffers
 from egg.evaluator.trial.checks import Checks
 from egg.evaluator.trial.connection import Connection
@@ -175,6 +176,11 @@ class Trial:
     def device(self) -> torch.device:
         return self.reference.device
 
+    @cached_property
+    def follows(self) -> bool:
+        """Whether answers follow from what earlier calls left in the module."""
+        return in_step.follows(self.reference)
+
     @property
     def warnings(self) -> list[str]:
         return self.reference.warnings
@@ -230,8 +236,13 @@ class Trial:
         try:
             return self.ask(case, options=options)
         except Fault as fault:
-            self.connection.survive(fault)
+            self.survive(fault)
             return None
+
+    def survive(self, fault: Fault) -> None:
+        """Go on with a new instance behind an exception of the candidate's own."""
+        self.connection.survive(fault)
+        in_step.level(self)
 
     def check_generator(self, case: Case, reply: protocol.Forwarded) -> None:
         """A program that draws behind this call draws other numbers where this one drew more, or fewer."""

@@ -82,11 +82,11 @@ def test_the_number_of_runs_is_bounded() -> None:
 @pytest.mark.parametrize("size", [3, 9])
 def test_resized_indices_stay_legal_and_strides_keep_their_order(size: int) -> None:
     index, image = (
-        torch.tensor([4, 1, 0, 2, 3]),
+        torch.tensor([4, 1, 0, 1, 3]),
         torch.randn(2, 3, 4, 5).to(memory_format=torch.channels_last),
     )
     changed = resized([index, image], {Place((0,), 0): size, Place((1,), 2): size})
-    assert changed[0].tolist() == ([4, 1, 0, 2, 3] * 2)[:size]
+    assert changed[0].tolist() == ([4, 1, 0, 1, 3] * 2)[:size]
     assert changed[1].shape == (2, 3, size, 5)
     assert changed[1].is_contiguous(memory_format=torch.channels_last)
     torch.testing.assert_close(changed[1][:, :, :3], image[:, :, :3])
@@ -111,3 +111,17 @@ def test_a_program_with_other_arguments_and_sizes_is_a_program() -> None:
 def test_batches_of_one_grow_together_and_are_not_repeated() -> None:
     task = program("a * b + c", "torch.randn(1, 5), torch.randn(1, 5), torch.randn(5)", arguments="a, b, c")
     assert "0:0+1:0" in _axes(task)
+
+
+def test_places_that_differ_go_on_with_others_that_are_legal():
+    slots, routes = torch.randperm(512)[:64], torch.rand(8, 32).topk(4).indices
+    tokens = torch.tensor([3, 5, 3, 9])
+    sizes = {Place((0,), 0): 128, Place((1,), 1): 8, Place((2,), 0): 6, Place((3,), 0): 9}
+    grown = resized([slots, routes, tokens, torch.arange(6)], sizes)
+    assert len(grown[0].unique()) == 128
+    assert int(grown[0].max()) < 512
+    assert torch.equal(grown[0][:64], slots)
+    assert all(len(row.unique()) == 8 for row in grown[1])
+    assert int(grown[1].max()) < 32
+    assert grown[2].tolist() == [3, 5, 3, 9, 3, 5]
+    assert grown[3].tolist() == list(range(9))

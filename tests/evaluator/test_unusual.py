@@ -138,3 +138,16 @@ def test_integers_that_are_too_wide_for_their_type_are_left_out():
     kept, made = with_integer([narrow, wide], 1 << 33, 5)
     assert kept is narrow
     assert int(made.max()) == 1 << 33
+
+
+def test_values_that_differ_may_be_places_to_store_at_and_stay_so():
+    places, routes = torch.randperm(512)[:64], torch.rand(64, 32).topk(4).indices
+    [flat, rows] = with_integer([places, routes], -1, 5)
+    assert (flat == -1).sum() == 1
+    assert (rows == -1).sum() == 1
+    assert len(set((flat % 512).tolist())) == 64, "the last one may be among them"
+    assert all(len(set(row)) == 4 for row in (rows % 32).tolist())
+    known = constants("v = 77")
+    for seed in range(8):
+        [made] = rare_integers([places], known, {512}, seed)
+        assert len(made.unique()) == 64

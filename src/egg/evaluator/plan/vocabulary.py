@@ -112,8 +112,8 @@ CONSTANTS = frozenset(words("inf nan pi e newaxis"))
 DTYPES = frozenset(
     words("""
     bfloat16 bool complex64 complex128 double float float16 float32 float64 float8_e4m3fn float8_e4m3fnuz
-    float8_e5m2 float8_e5m2fnuz half int int8 int16 int32 int64 long short uint8 uint16 uint32 uint64
-    channels_last channels_last_3d contiguous_format preserve_format
+    float8_e5m2 float8_e5m2fnuz float8_e8m0fnu half int int8 int16 int32 int64 long short uint8 uint16
+    uint32 uint64 channels_last channels_last_3d contiguous_format preserve_format
     """)
 )
 VALUES = CONSTANTS | DTYPES

@@ -82,10 +82,10 @@ TORCH_TYPES: frozenset[str] = frozenset(
     words("""
     Tensor Size device dtype finfo iinfo layout memory_format FloatTensor HalfTensor BFloat16Tensor IntTensor
     LongTensor BoolTensor bfloat16 bool complex64 complex128 double float float16 float32 float64
-    float8_e4m3fn float8_e4m3fnuz float8_e5m2 float8_e5m2fnuz half int int8 int16 int32 int64 long short uint8
-    uint16 uint32 uint64 strided channels_last channels_last_3d contiguous_format preserve_format pi inf nan e
-    newaxis no_grad enable_grad set_grad_enabled is_grad_enabled is_autocast_enabled is_tensor
-    get_default_dtype
+    float8_e4m3fn float8_e4m3fnuz float8_e5m2 float8_e5m2fnuz float8_e8m0fnu half int int8 int16 int32 int64
+    long short uint8 uint16 uint32 uint64 strided channels_last channels_last_3d contiguous_format
+    preserve_format pi inf nan e newaxis no_grad enable_grad set_grad_enabled is_grad_enabled
+    is_autocast_enabled is_tensor get_default_dtype
     """)
 )
 

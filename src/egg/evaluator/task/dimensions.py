@@ -24,6 +24,7 @@ from torch import nn
 from egg.core.errors import MachineError, TaskError
 from egg.core.policy import Precision
 from egg.evaluator.task.dataless import META, forward_without_data
+from egg.evaluator.task.distinct import continued
 from egg.evaluator.task.meta import on_meta
 from egg.evaluator.task.program import Program, outputs_of
 
@@ -83,7 +84,8 @@ def resized(inputs: list[Any], sizes: Sizes) -> list[Any]:
 
     The order of the strides is kept: what was channels-last or transposed is it still. Tensors with data
     repeat their elements along a dimension that grows and lose the last ones of one that shrinks, so that
-    indices, masks and lengths stay legal. Every resized tensor is a new one without gaps.
+    indices, masks and lengths stay legal; integers that all differ go on with others
+    (:mod:`egg.evaluator.task.distinct`). Every resized tensor is a new one without gaps.
     """
     wanted: dict[Path, dict[int, int]] = {}
     for place, size in sizes.items():
@@ -112,10 +114,17 @@ def _resized(tensor: torch.Tensor, changes: Mapping[int, int]) -> torch.Tensor:
     if tensor.device.type != "meta":
         data = tensor.detach()
         for dim, size in changes.items():
-            at = torch.arange(size, device=tensor.device) % max(tensor.shape[dim], 1)
-            data = data.index_select(dim, at)
+            data = _of_size(data, dim, size)
         made.copy_(data)
     return made.requires_grad_(tensor.requires_grad)
+
+
+def _of_size(data: torch.Tensor, dim: int, size: int) -> torch.Tensor:
+    distinct = continued(data, dim, size)
+    if distinct is not None:
+        return distinct
+    at = torch.arange(size, device=data.device) % max(data.shape[dim], 1)
+    return data.index_select(dim, at)
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from egg.evaluator.task.distinct import SEEN, differ_somehow, is_whole
 from egg.evaluator.task.program import map_tensors, restrided
 from egg.evaluator.task.unusual import Constants
 
@@ -22,8 +23,6 @@ SHARE = 8
 """At most one element in so many is changed."""
 FEWEST = 4
 """Different values: of fewer an integer is a flag or a mask."""
-SEEN = 1 << 16
-"""Elements that are looked at to find an order in them."""
 TRIES = 8
 """Places that are looked at for one value."""
 
@@ -53,7 +52,7 @@ def rare_integers(inputs: list[Any], known: Constants, sizes: set[int], seed: in
     lot = random.Random(seed)
 
     def change(tensor: torch.Tensor) -> torch.Tensor:
-        if tensor.dtype is torch.bool or tensor.is_floating_point() or tensor.is_complex():
+        if not is_whole(tensor):
             return tensor
         return restrided(tensor, torch.clone) if not _free(tensor) else _put(tensor, known, sizes, lot)
 
@@ -65,15 +64,21 @@ def with_integer(inputs: list[Any], value: int, seed: int) -> list[Any]:
     number beyond 32 bits.
 
     The program says by its answer whether that is legal. What is sorted, a permutation, a mask or too narrow
-    for the value stays.
+    for the value stays. Where values differ along a dimension they may be places to store at, each once: only
+    the largest is replaced then, and none where another may be the same place counted from the end.
     """
     lot = random.Random(seed)
 
     def change(tensor: torch.Tensor) -> torch.Tensor:
-        whole = not (tensor.is_floating_point() or tensor.is_complex() or tensor.dtype is torch.bool)
-        if not whole or not _holds(tensor.dtype, value) or not _free(tensor):
+        if not is_whole(tensor) or not _holds(tensor.dtype, value) or not _free(tensor):
             return tensor
         made = restrided(tensor, torch.clone)
+        if differ_somehow(tensor):
+            last = tensor.max()
+            if value < 0 and bool(((tensor > last + value) & (tensor < last)).any()):
+                return tensor
+            made[torch.unravel_index(tensor.argmax(), tensor.shape)] = value
+            return made
         for _ in range(max(1, tensor.numel() // (4 * SHARE))):
             made[_place(tensor, lot)] = value
         return made
@@ -145,7 +150,10 @@ def _put(tensor: torch.Tensor, known: Constants, sizes: set[int], lot: random.Ra
     numbers += [bits for _, bits in known.patterns]
     inside = [v for v in dict.fromkeys(numbers) if low <= v <= high]
     lot.shuffle(inside)
+    apart = differ_somehow(tensor)
     for value in (*ends, *inside[: max(1, tensor.numel() // SHARE)]):
+        if apart and bool((made == value).any()):
+            continue
         for place in (_place(tensor, lot) for _ in range(TRIES)):
             if value in ends or _within(tensor, place, value):
                 made[place] = value

@@ -13,8 +13,8 @@ from egg.core.policy import Precision
 from egg.core.source import Task
 from egg.evaluator.gates import clock, many, timing
 from egg.evaluator.reference.reference import Reference
+from egg.evaluator.reference.stateful import is_stateful
 from egg.evaluator.task.program import Program
-from egg.evaluator.trial import in_step
 from egg.evaluator.trial.refused import Refused
 from tests.evaluator.test_timing_gates import trial_for
 
@@ -132,5 +132,5 @@ def test_whether_answers_follow_is_found_out(how: tuple[str, str, str], follows:
     with Program.load(Task("kept", written(how))) as program:
         reference = Reference(program, Precision.MATCH, torch.device("cpu"))
         before = reference.state()
-        assert in_step.follows(reference) is follows
+        assert is_stateful(reference) is follows
         assert all(torch.equal(value, before[name]) for name, value in reference.state().items())

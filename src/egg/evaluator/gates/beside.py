@@ -28,7 +28,6 @@ from egg.evaluator.reference.probes import Change
 from egg.evaluator.reference.reference import Reference
 from egg.evaluator.task.program import Program
 from egg.evaluator.transport import exchange, protocol
-from egg.evaluator.trial import in_step
 from egg.evaluator.trial.refused import Refused
 from egg.evaluator.trial.trial import Trial
 
@@ -100,7 +99,7 @@ def ask(trial: Trial, change: Change, asking: Asking = PLAIN) -> Outcome:
     if change.training is not None:
         trial.connection.reweigh()  # running statistics, too, that are not those of a new module
     elif not change.builds:
-        in_step.level(trial)
+        trial.level()
     return ask_as_it_is(trial, change, asking)
 
 

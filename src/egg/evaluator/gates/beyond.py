@@ -41,7 +41,6 @@ from egg.evaluator.tensors.reals import EIGHT_BITS, as_reals, finite
 from egg.evaluator.transport import exchange
 from egg.evaluator.transport.freshen import Kind
 from egg.evaluator.transport.protocol import Options
-from egg.evaluator.trial import in_step
 from egg.evaluator.trial.checks import tensor_of
 from egg.evaluator.trial.levels import Probes
 from egg.evaluator.trial.refused import Refused
@@ -94,7 +93,7 @@ def redrawn(trial: Trial, examine: Examine) -> dict[str, str]:
 
 def _redrawn(trial: Trial, examine: Examine, name: str, position: int, inputs: list[Any]) -> str:
     reference = trial.reference
-    in_step.level(trial)
+    trial.level()
     try:
         changed = varied(inputs, position, secrets.randbits(48))
         case = reference.answer(f"{name}, which the task never varies, redrawn", changed, own=False)
@@ -151,7 +150,7 @@ def not_numbers(trial: Trial) -> dict[str, str]:
         inputs = spiked(plain, values, places)
         if trial.follows:  # what is no number stays in what calls leave
             trial.connection.restore_weights()
-            in_step.level(trial)
+            trial.level()
         began = Snapshot.of(trial.reference.module)
         try:
             case = trial.reference.answer(f"{name} at a few places of the inputs", inputs, own=False)

@@ -16,7 +16,6 @@ from egg.evaluator.process.handle import Fault
 from egg.evaluator.reference.answers import finite_share
 from egg.evaluator.reference.case import Case
 from egg.evaluator.transport.protocol import Options
-from egg.evaluator.trial import in_step
 from egg.evaluator.trial.refused import Refused
 from egg.evaluator.trial.trial import Notes, Trial
 
@@ -24,7 +23,7 @@ from egg.evaluator.trial.trial import Notes, Trial
 def run(trial: Trial) -> Notes:
     skipped: list[str] = []
     trial.connection.restore_weights()
-    in_step.level(trial)
+    trial.level()
     for index in range(trial.settings.seeds):
         examine(trial, trial.reference.case(f"seed {index + 1}"))
     left.untouched(trial)
@@ -57,12 +56,12 @@ def examined_as(trial: Trial, distribution: str, label: str, *, poison: bool = T
     try:
         case = trial.reference.case(label, distribution)
     except TaskError:
-        in_step.level(trial)
+        trial.level()
         return False
     if meaningful(trial, case.outputs):
         examine(trial, case, poison=poison)
         return True
-    in_step.level(trial)
+    trial.level()
     return False
 
 

@@ -29,7 +29,6 @@ from egg.evaluator.task.program import map_tensors, restrided
 from egg.evaluator.task.seeds import FORWARD_SEED
 from egg.evaluator.transport import arena as arenas
 from egg.evaluator.transport import protocol
-from egg.evaluator.trial import in_step
 from egg.evaluator.trial.refused import Refused
 from egg.evaluator.trial.trial import Trial
 from egg.evaluator.trial.watch import check_forbidden, check_host
@@ -62,7 +61,7 @@ def gradients(trial: Trial, change: Change, way: Way = PLAIN) -> tuple[Gradient,
     if change.training is not None:
         trial.connection.reweigh()
     elif not change.builds:
-        in_step.level(trial)
+        trial.level()
     try:
         reference, inputs = question(trial, change)
         with in_mode_of(change, reference, inputs):

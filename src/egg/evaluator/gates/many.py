@@ -58,7 +58,7 @@ USUAL, OTHERS = (callers.ALIKE, callers.VARIED), 4
 def run(trial: Trial, each: float) -> Notes:
     """``each``: the seconds that one call takes."""
     total = _how_many(trial, each)
-    in_step.level(trial)
+    trial.level()
     if _large(trial):
         notes = _session(trial, [_Burst(total, callers.ALIKE)])
     elif total < FEW:
@@ -72,7 +72,7 @@ def run(trial: Trial, each: float) -> Notes:
 
 def alike(trial: Trial, length: int) -> Notes:
     """So many calls of the instance as it is."""
-    in_step.level(trial)
+    trial.level()
     notes = _session(trial, [_Burst(length, callers.ALIKE)])
     trial.buffers.reserve.forget()
     return notes
@@ -124,7 +124,7 @@ def _of_many(trial: Trial, total: int) -> Notes:
 
 def _begin_anew(trial: Trial) -> None:
     trial.connection.fresh()
-    in_step.level(trial)
+    trial.level()
 
 
 def _live(trial: Trial) -> int:

@@ -46,7 +46,6 @@ from egg.evaluator.task.rare import rare_integers
 from egg.evaluator.task.rescale import Cost, cost_of
 from egg.evaluator.task.unusual import constants
 from egg.evaluator.transport import protocol
-from egg.evaluator.trial import in_step
 from egg.evaluator.trial.displaced import DisplacedTrial
 from egg.evaluator.trial.refused import Refused
 from egg.evaluator.trial.trial import NOT_RUN, Notes, Trial
@@ -163,7 +162,7 @@ class _Own:
             return {"own_size": f"{NOT_RUN}there is no memory for it"}
         try:
             build.run(trial)
-            in_step.level(trial)
+            trial.level()
             began = time.perf_counter()
             began_at = Snapshot.of(trial.reference.module)
             case = _question(trial)
@@ -317,7 +316,7 @@ class _Own:
         trial = self.trial
         trial.connection.request(protocol.Note(trial.reference.leaves))
         trial.connection.restore_weights()
-        in_step.level(trial)
+        trial.level()
         before = reference_state(trial)
         case = trial.reference.answer("a call from the same state", trial.reference.draw())
         answered = self._ask(case, left=True, fresh=True).answered

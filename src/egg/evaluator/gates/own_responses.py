@@ -20,7 +20,6 @@ from egg.core.errors import MachineError, TaskError
 from egg.evaluator.gates.responses import Answers, Thing, check, noise_of, suspected, things
 from egg.evaluator.reference.case import Case
 from egg.evaluator.reference.snapshot import Snapshot
-from egg.evaluator.trial import in_step
 from egg.evaluator.trial.trial import Trial
 
 LEFT = "some weights or inputs are changed alone"
@@ -68,7 +67,7 @@ class OwnResponses:
             both: list[tuple[Answers, list[torch.Tensor]]] = []
             for changed in (False, True):
                 self.trial.connection.restore_weights()
-                in_step.level(self.trial)
+                self.trial.level()
                 self.began.put_back()
                 with (
                     thing.changed(reference.module, case.inputs, others)

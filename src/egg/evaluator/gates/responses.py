@@ -35,7 +35,6 @@ from egg.evaluator.task.program import outputs_of
 from egg.evaluator.tensors.reals import as_reals
 from egg.evaluator.transport.exchange import pack, unpack
 from egg.evaluator.transport.freshen import Kind
-from egg.evaluator.trial import in_step
 from egg.evaluator.trial.refused import Refused
 from egg.evaluator.trial.trial import Notes, Trial
 
@@ -125,7 +124,7 @@ def run(trial: Trial) -> Notes:
     followed: list[str] = []
     unanswered: list[str] = []
     trial.connection.other_weights()
-    in_step.level(trial)
+    trial.level()
     try:
         inputs, others = trial.reference.draw(), trial.reference.draw()
         before = _answers(trial, inputs, seed)

@@ -19,7 +19,6 @@ from egg.evaluator.gates.domain import GUARD
 from egg.evaluator.process.handle import Fault
 from egg.evaluator.reference.reference import Reference
 from egg.evaluator.task.program import Program
-from egg.evaluator.trial import in_step
 from egg.evaluator.trial.refused import Refused
 from egg.evaluator.trial.trial import Notes, Trial
 
@@ -61,7 +60,7 @@ def right_at(trial: Trial, task: Task, at: str) -> bool:
     )  # fmt: skip
     try:
         build.run(other)
-        in_step.level(other)
+        other.level()
         began = time.perf_counter()
         case = reference.case("another size")
         examine(other, case, keep=True)

@@ -28,7 +28,6 @@ from egg.evaluator.reference.case import Case
 from egg.evaluator.task.program import outputs_of
 from egg.evaluator.tensors.reals import as_reals, narrowed
 from egg.evaluator.transport.protocol import Forwarded, Options
-from egg.evaluator.trial import in_step
 from egg.evaluator.trial.refused import Refused
 from egg.evaluator.trial.trial import Notes, Trial
 
@@ -58,7 +57,7 @@ def run(trial: Trial) -> Notes:
     Inputs and answers may be gigabytes: of A its inputs are kept, and each of the other
     questions is gone before the next is drawn.
     """
-    in_step.level(trial)
+    trial.level()
     each = _warm(trial)
     first = trial.reference.question("A")
     case, reply = _asked(trial, first, handed.OPTIONS)

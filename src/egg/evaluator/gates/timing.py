@@ -58,7 +58,7 @@ def prepare(trial: Trial) -> Notes:
         )
     for name, reason in trial.opponents.failed.items():
         trial.warnings.append(f"no baseline '{name}': {reason}")
-    in_step.level(trial)
+    trial.level()
     turn(trial, cases, MIN_REPEATS)
     return {"opponents": [opponent.name for opponent in opponents], "input_sets": len(cases)}
 

@@ -42,7 +42,6 @@ from egg.evaluator.tensors import memory
 from egg.evaluator.tensors.reals import as_reals
 from egg.evaluator.transport.exchange import pack, unpack
 from egg.evaluator.transport.protocol import Forwarded, Options
-from egg.evaluator.trial import in_step
 from egg.evaluator.trial.checks import tensor_of
 from egg.evaluator.trial.refused import Refused
 from egg.evaluator.trial.trial import Trial
@@ -208,7 +207,7 @@ def tables(trial: Trial) -> set[int]:
 
 
 def _asked(trial: Trial, name: str, inputs: list[Any], *, integers: bool) -> str:
-    in_step.level(trial)  # the reference alone was asked what it had no answer to
+    trial.level()  # the reference alone was asked what it had no answer to
     try:
         case = trial.reference.answer(f"{name} in the inputs", inputs, own=False)
     except (TaskError, MachineError) as error:

@@ -27,13 +27,13 @@ from egg.evaluator.process.patterns import compiler_target
 from egg.evaluator.process.sharing import Sharing, Unshared
 from egg.evaluator.reference.case import Case
 from egg.evaluator.reference.reference import Reference
+from egg.evaluator.reference.stateful import is_stateful
 from egg.evaluator.task.program import Program
 from egg.evaluator.task.rescale import Rescaled
 from egg.evaluator.task.seeds import BUILD_SEED
 from egg.evaluator.timing.contenders import SideBySide
 from egg.evaluator.timing.opponents import Opponents
 from egg.evaluator.transport import exchange, protocol
-from egg.evaluator.trial import in_step
 from egg.evaluator.trial.buffers import Buffers
 from egg.evaluator.trial.checks import Checks
 from egg.evaluator.trial.connection import Connection
@@ -179,7 +179,7 @@ class Trial:
     @cached_property
     def follows(self) -> bool:
         """Whether answers follow from what earlier calls left in the module."""
-        return in_step.follows(self.reference)
+        return is_stateful(self.reference)
 
     @property
     def warnings(self) -> list[str]:
@@ -242,7 +242,19 @@ class Trial:
     def survive(self, fault: Fault) -> None:
         """Go on with a new instance behind an exception of the candidate's own."""
         self.connection.survive(fault)
-        in_step.level(self)
+        self.level()
+
+    def level(self) -> None:
+        """Give both sides the reference's state, where answers follow from it.
+
+        Plain attributes (a number that counts calls) begin anew on both.
+        """
+        if not self.follows:
+            return
+        if self.reference.leaves:
+            self.reference.module = self.reference.anew()
+            self.connection.fresh()
+        self.connection.share_weights()
 
     def check_generator(self, case: Case, reply: protocol.Forwarded) -> None:
         """A program that draws behind this call draws other numbers where this one drew more, or fewer."""

@@ -197,7 +197,8 @@ def repeats(graph: Graph, nodes: Sequence[Node]) -> bool:
 
     A value that is read as it is and by a slice or backwards besides is computed for both positions. That is
     no loss where it follows cheaply from memory, and what there is one of per row does not count. But if it
-    follows from another value like it, that is computed four times, and so on.
+    follows from another value like it, that is computed four times, and so on. A view of what lies in memory
+    is only read.
     """
     made = {name: node for node in nodes for name in node.outputs}
     inside = {id(node) for node in nodes}
@@ -205,6 +206,7 @@ def repeats(graph: Graph, nodes: Sequence[Node]) -> bool:
     twice = {
         name for name, those in readers.items()
         if len(those) > 1 and any(r.op == "view" and r["how"] in ("slice", "flip", "windows") for r in those)
+        and not _is_shown(made, name)
     }  # fmt: skip
     for name in twice:
         size, waiting, met = graph.value(name).elements.value, [name], set[str]()
@@ -220,6 +222,13 @@ def repeats(graph: Graph, nodes: Sequence[Node]) -> bool:
                 return True
             waiting += [n for n in node.inputs if n is not None]
     return False
+
+
+def _is_shown(made: Mapping[str, Node], name: str) -> bool:
+    """Whether nothing but views lies between a value and what is made elsewhere."""
+    while name in made and made[name].op == "view":
+        name = str(made[name].inputs[0])
+    return name not in made
 
 
 def _is_light(node: Node) -> bool:

@@ -17,7 +17,7 @@ from egg.expert.graph import HALF, Graph, Node, Value
 
 def rounded_sums(graph: Graph) -> Graph:
     """The graph with a cast behind every 16-bit value whose rounding error the program computes."""
-    needed = {name for node in graph.nodes for name in _of_error(graph, node)}
+    needed = _with_terms(graph, {name for node in graph.nodes for name in _of_error(graph, node)})
     if not needed:
         return graph
     nodes: list[Node] = []
@@ -37,15 +37,25 @@ def rounded_sums(graph: Graph) -> Graph:
     return graph.rebuilt(tuple(nodes), values)
 
 
+def _with_terms(graph: Graph, names: set[str]) -> set[str]:
+    """Values, and all in 16 bits that they are made of: other terms leave another error."""
+    waiting, found = list(names), set(names)
+    while waiting:
+        terms = (graph.producer(str(term)) for term in graph.producers[waiting.pop()].inputs)
+        new = {n.output for n in terms if n is not None and _is_half(graph, n)} - found
+        found |= new
+        waiting += new
+    return found
+
+
 def _of_error(graph: Graph, node: Node) -> Iterator[str]:
-    """A sum that one of its own terms is subtracted from, or it from that, and its terms."""
+    """A sum that one of its own terms is subtracted from, or it from that."""
     if not _adds(graph, node, ("sub",)):
         return
     for name, other in (node.inputs, node.inputs[::-1]):
         made = graph.producer(name)
         if made is not None and _adds(graph, made, ("add", "sub")) and other in made.inputs:
-            terms = (graph.producer(term) for term in made.inputs)
-            yield from (n.output for n in (made, *terms) if n is not None and _is_half(graph, n))
+            yield made.output
 
 
 def _adds(graph: Graph, node: Node, functions: tuple[str, ...]) -> bool:

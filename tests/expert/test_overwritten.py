@@ -68,3 +68,9 @@ def test_a_cache_that_is_read_as_it_was_is_copied(forward: str):
     source = program(forward, GIVEN, LAYERS, batch=4, length=96)
     assert "scatter_store_kernel[" not in written(source)
     check(source, [], [normal(3, 8, 1, 32), normal(3, 8, 29, 32), torch.tensor([7])])
+
+
+def test_operators_with_several_results_update_their_buffers_as_before():
+    layers = "self.norm = nn.BatchNorm1d(32)"
+    source = program("return self.norm(x)", "x = torch.randn(batch, 32)", layers, batch=64)
+    assert "running_mean" in written(source)

@@ -27,7 +27,7 @@ def stored_in_place(graph: Graph) -> Graph:
         leaf, last = (str(name) for name in update.inputs)
         shown = _shown(graph, last)
         node = graph.producer(shown[-1])
-        if node is None or not _is_last_reader(graph, leaf, node, update):
+        if node is None or len(node.outputs) != 1 or not _is_last_reader(graph, leaf, node, update):
             continue
         scatter = _as_scatter(graph, node, leaf)
         if scatter is not None:

@@ -88,8 +88,13 @@ def bytes_of(values: Iterable[Value]) -> float:
 
 
 def bytes_moved(graph: Graph, group: Group) -> float:
-    """Operands and results of a group, each once."""
-    return bytes_of(graph.value(n) for n in dict.fromkeys((*group.reads(graph), *group.writes(graph))))
+    """Operands and results of a group, each once; of a tensor that gets few elements these alone."""
+    onto = [node for node in group.nodes if node.op == "scatter" and node.get("in_place")]
+    whole = {name for node in onto for name in (node.inputs[2], node.output)}
+    names = dict.fromkeys(
+        (*group.reads(graph), *group.writes(graph), *(str(node.inputs[0]) for node in onto))
+    )
+    return bytes_of(graph.value(name) for name in names if name not in whole)
 
 
 def call_bytes(graph: Graph, node: Node) -> float:

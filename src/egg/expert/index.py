@@ -221,6 +221,29 @@ def unflat(position: Expr, shape: tuple[Size, ...]) -> Index:
     return tuple(found)
 
 
+def reshaped(index: Index, shape: tuple[Size, ...], source: tuple[Size, ...]) -> Index:
+    """The coordinates of the same element in another shape.
+
+    The index of a padded value may be negative where nothing is read, and is not divided. Dimensions that
+    stay as they are need no division, and what is padded lies most often along them.
+    """
+    try:
+        return unflat(flat(index, shape), source)
+    except Negative:
+        wide = [(at, size) for at, size in zip(index, shape, strict=True) if size != ONE]
+        kept = [size for size in source if size != ONE]
+        first, last = 0, 0
+        while first < min(len(wide), len(kept)) and wide[first][1] == kept[first]:
+            first += 1
+        while last < min(len(wide), len(kept)) - first and wide[-1 - last][1] == kept[-1 - last]:
+            last += 1
+        places, sizes = tuple(at for at, _ in wide), tuple(size for _, size in wide)
+        behind, left = len(wide) - last, tuple(kept[first : len(kept) - last])
+        middle = unflat(flat(places[first:behind], sizes[first:behind]), left)
+        found = iter((*places[:first], *middle, *places[behind:]))
+        return tuple(Expr() if size == ONE else next(found) for size in source)
+
+
 @lru_cache(maxsize=65536)
 def _sum(terms: tuple[tuple[Atom, Size], ...]) -> Expr:
     totals: dict[tuple[Atom, tuple[object, ...]], Size] = {}

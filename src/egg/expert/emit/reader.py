@@ -20,7 +20,7 @@ from egg.expert.emit.names import numbered
 from egg.expert.emit.triton.language import TRITON
 from egg.expert.emit.words import INSTEAD
 from egg.expert.graph import Graph, Node, Origin, Value
-from egg.expert.index import Expr, Index, Negative, flat, loop_index, unflat
+from egg.expert.index import Expr, Index, Negative, flat, loop_index, reshaped, unflat
 from egg.expert.parts import Unfit
 from egg.expert.sizes import ONE
 
@@ -359,7 +359,7 @@ def through_view(graph: Graph, node: Node, index: Index) -> Index:
     match node["how"]:
         case "reshape":
             try:
-                return unflat(flat(index, result.shape), source.shape)
+                return reshaped(index, result.shape, source.shape)
             except Negative as reason:
                 raise Unfit(f"a reshape of a padded value: {reason}") from None
         case "permute":

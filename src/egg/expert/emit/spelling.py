@@ -138,3 +138,12 @@ class Speller:
         if type(value).__name__ == "device":
             return self.device()
         return number_text(value)
+
+
+def begun(graph: Graph, node: Node) -> str:
+    """The tensor that a scatter puts its elements into: the one it begins as, or a copy of that."""
+    given, made = graph.value(str(node.inputs[2])), graph.result(node)
+    text = spelled(graph, given.name)
+    if given.shape != made.shape:
+        text += f".view({', '.join(size.code() for size in made.shape)})"
+    return text if node.get("in_place") else f"{text}.clone()"

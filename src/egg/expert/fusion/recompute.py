@@ -28,6 +28,9 @@ LONGEST = 4
 """Operators that are computed again for one value, at most."""
 MOST_PIECES = 4
 """Tensors that are joined again for each reader: every element is looked for in all of them."""
+LITTLE = 4
+"""How many times a reader's largest value has the bytes of a tensor that is read anew, though it is larger
+than what follows from it."""
 SIMPLE = frozenset({"pointwise", "where", "view", "constant", "norm", "cat", "pad", "triangle"})
 """What is an instruction or a few per element once statistics are there."""
 
@@ -73,13 +76,11 @@ class _Recompute:
             if not way or not all(self._worth(node, way, pattern) for pattern, _ in groups):
                 continue
             self._gone.add(node.output)
-            for group in {id(group): group for _, group in groups}.values():
+            for together in self._sharing(node, readers):
                 steps = self._copied(way)
                 made.setdefault(id(node), []).extend(steps)
-                inside = {id(member) for member in group}
-                for reader in readers:
-                    if id(reader) in inside:
-                        instead.setdefault(id(reader), {})[node.output] = steps[-1].output
+                for reader in together:
+                    instead.setdefault(id(reader), {})[node.output] = steps[-1].output
         if not self.copies:
             return self.graph
         nodes: list[Node] = []
@@ -88,6 +89,18 @@ class _Recompute:
             nodes.append(node.with_inputs(*(other.get(str(n), n) for n in node.inputs)) if other else node)
             nodes += made.get(id(node), [])
         return self.graph.rebuilt(tuple(nodes), self._values)
+
+    def _sharing(self, node: Node, readers: Sequence[Node]) -> list[list[Node]]:
+        """Readers that get one copy: those of a group. What a reader repeats (factors that all heads share)
+        would be a result of another size where the first of several readers is joined with it, so each has
+        its own."""
+        size = self.graph.result(node).elements
+        found: dict[tuple[int, int], list[Node]] = {}
+        for reader in readers:
+            repeats = reader.op in ("pointwise", "where") and self.graph.result(reader).elements != size
+            key = id(self.home(reader)[1]), id(reader) if repeats else 0
+            found.setdefault(key, []).append(reader)
+        return list(found.values())
 
     def _foreign_readers(self, node: Node) -> list[Node]:
         """Its readers in other groups; none where it is stored in any case."""
@@ -109,10 +122,21 @@ class _Recompute:
             source = str(step.inputs[0])
             if self._in_memory(source):
                 larger = self.graph.value(source).bytes > self.graph.result(node).bytes
+                larger = larger and not self._is_little(source, node)
                 only_views = all(member.op == "view" for member in found)
                 return found[::-1] if only_views or not larger else []
             step = self.graph.producer(source)
         return []
+
+    def _is_little(self, source: str, node: Node) -> bool:
+        """Whether a tensor is far smaller than what each reader of ``node`` goes over: factors of a rotation,
+        which all heads share, stay in the cache, and a kernel of their own would take longer."""
+        groups = (self.home(reader)[1] for reader in self._foreign_readers(node))
+        sizes = (max(self._made_bytes(member) for member in group) for group in groups)
+        return LITTLE * self.graph.value(source).bytes <= min(sizes, default=0)
+
+    def _made_bytes(self, node: Node) -> float:
+        return max((self.graph.value(name).bytes for name in node.outputs), default=0)
 
     def _joins_for_slices(self, node: Node) -> bool:
         """A concatenation of tensors in memory that is only read in slices, each element once: as many bytes
@@ -197,7 +221,8 @@ def repeats(graph: Graph, nodes: Sequence[Node]) -> bool:
 
     A value that is read as it is and by a slice or backwards besides is computed for both positions. That is
     no loss where it follows cheaply from memory, and what there is one of per row does not count. But if it
-    follows from another value like it, that is computed four times, and so on.
+    follows from another value like it, that is computed four times, and so on. A view of what lies in memory
+    is only read.
     """
     made = {name: node for node in nodes for name in node.outputs}
     inside = {id(node) for node in nodes}
@@ -205,6 +230,7 @@ def repeats(graph: Graph, nodes: Sequence[Node]) -> bool:
     twice = {
         name for name, those in readers.items()
         if len(those) > 1 and any(r.op == "view" and r["how"] in ("slice", "flip", "windows") for r in those)
+        and not _is_shown(made, name)
     }  # fmt: skip
     for name in twice:
         size, waiting, met = graph.value(name).elements.value, [name], set[str]()
@@ -220,6 +246,13 @@ def repeats(graph: Graph, nodes: Sequence[Node]) -> bool:
                 return True
             waiting += [n for n in node.inputs if n is not None]
     return False
+
+
+def _is_shown(made: Mapping[str, Node], name: str) -> bool:
+    """Whether nothing but views lies between a value and what is made elsewhere."""
+    while name in made and made[name].op == "view":
+        name = str(made[name].inputs[0])
+    return name not in made
 
 
 def _is_light(node: Node) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from egg.expert.algebra.overwritten import IN_PLACE
 from egg.expert.cost import HOST_CALL, Cost, Grades, Machine, call_bytes, stream_seconds
 from egg.expert.graph import Graph, Node
 from egg.expert.parts import Group, Part, Target
@@ -27,7 +28,7 @@ class Library(Pattern):
         return write(graph, group, self._calls)
 
     def cost(self, graph: Graph, group: Group, part: Part, grades: Grades, machine: Machine) -> Cost:
-        counted = [node for node in group.nodes if node.op not in (*FREE, "joined")]
+        counted = [node for node in group.nodes if node.op not in (*FREE, "joined") and not _is_done(node)]
         device = sum(self.seconds(graph, node, grades, machine) for node in counted)
         return Cost(device, len(counted) * HOST_CALL)
 
@@ -37,3 +38,8 @@ class Library(Pattern):
             name, anchor = self._anchors[node.op]
             return anchor.library_seconds(graph, node, grades.get(name), machine)
         return stream_seconds(call_bytes(graph, node), machine)
+
+
+def _is_done(node: Node) -> bool:
+    """Whether an update stores what was computed in its place."""
+    return node.op == "update" and bool(node.get(IN_PLACE))

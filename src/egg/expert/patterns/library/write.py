@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from egg.expert.algebra.overwritten import IN_PLACE
 from egg.expert.emit.failures import NOTING, UNCHECKED
 from egg.expert.emit.kernel import allocation
 from egg.expert.emit.layout import HELPERS
@@ -285,6 +286,8 @@ def _selection(speller: Speller, node: Node) -> str:
 
 def _update(speller: Speller, node: Node) -> str:
     buffer, new = node.inputs[:2]
+    if node.get(IN_PLACE):
+        return ""
     return f"{spelled(speller.graph, str(buffer))}.copy_({spelled(speller.graph, str(new))})"
 
 

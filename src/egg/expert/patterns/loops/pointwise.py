@@ -19,7 +19,7 @@ from egg.expert.parts import Group, Unfit
 from egg.expert.patterns.loops.domain import Anchored, Domain, Split, spread_from
 from egg.expert.patterns.loops.triton.reader import LoopBody, LoopReader
 from egg.expert.patterns.loops.triton.writer import Writer
-from egg.expert.patterns.loops.work import Plan, Work, gone_over_for
+from egg.expert.patterns.loops.work import Plan, Work, gone_over_for, stored
 from egg.expert.sizes import ONE, product
 
 SHORT = 128
@@ -33,8 +33,7 @@ Met = tuple[list[tuple[Value, Expr]], list[Expr]]
 
 def pointwise_domain(graph: Graph, group: Group) -> Domain:
     """Chosen by trying: the kernel is written for each candidate, and its addresses are looked at."""
-    results = (*group.writes(graph), *(str(n.inputs[1]) for n in group.nodes if n.op == "update"))
-    names = [gone_over_for(group, name) for name in results]
+    names = [gone_over_for(group, name) for name in stored(graph, group)]
     main = graph.value(names[0])
     if any(graph.value(name).elements != main.elements for name in names):
         raise Unfit("results of different sizes")

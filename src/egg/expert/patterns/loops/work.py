@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
+from egg.expert.algebra.overwritten import IN_PLACE
 from egg.expert.graph import Graph, Node
 from egg.expert.index import Index
 from egg.expert.parts import REACH, Group
@@ -51,6 +52,18 @@ def gone_over_for(group: Group, name: str) -> str:
     """The value whose elements a kernel meets one by one to write a result: of a scatter its source."""
     made = (node for node in group.nodes if node.op == "scatter" and node.output == name)
     return next((str(node.inputs[0]) for node in made), name)
+
+
+def updates_of(group: Group) -> dict[str, str]:
+    """Buffers that are overwritten, by the value that is written into each."""
+    updates = (node for node in group.nodes if node.op == "update" and not node.get(IN_PLACE))
+    return {str(node.inputs[1]): str(node.inputs[0]) for node in updates}
+
+
+def stored(graph: Graph, group: Group) -> dict[str, None]:
+    """What the kernels of a group store, whether it is a result or goes into a buffer."""
+    onto = (node.output for node in group.nodes if node.op == "scatter" and node.get(IN_PLACE))
+    return dict.fromkeys((*group.writes(graph), *updates_of(group), *onto))
 
 
 @dataclass(frozen=True)
@@ -104,7 +117,7 @@ class Work:
 
     @cached_property
     def _stored(self) -> dict[str, None]:
-        return dict.fromkeys((*self.group.writes(self.graph), *self.updates))
+        return stored(self.graph, self.group)
 
     @cached_property
     def scatters(self) -> dict[str, Node]:
@@ -113,8 +126,7 @@ class Work:
 
     @cached_property
     def updates(self) -> dict[str, str]:
-        """Buffers that are overwritten, by the value that is written into each."""
-        return {str(n.inputs[1]): str(n.inputs[0]) for n in self.group.nodes if n.op == "update"}
+        return updates_of(self.group)
 
     @cached_property
     def made(self) -> list[str]:

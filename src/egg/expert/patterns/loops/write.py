@@ -12,9 +12,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+from egg.expert.algebra.overwritten import IN_PLACE
 from egg.expert.emit.code import Code
 from egg.expert.emit.names import read_by
-from egg.expert.emit.spelling import number_text
+from egg.expert.emit.spelling import begun, number_text
 from egg.expert.emit.triton.scalar import cheap
 from egg.expert.emit.triton.types import FLOAT8
 from egg.expert.graph import Graph, Node, Origin
@@ -28,7 +29,7 @@ from egg.expert.patterns.loops.triton.selecting import check as check_order
 from egg.expert.patterns.loops.triton.splitting import left_by, split
 from egg.expert.patterns.loops.triton.strips import strips_of
 from egg.expert.patterns.loops.triton.writer import Writer, part_name, row_name
-from egg.expert.patterns.loops.work import Plan, Work
+from egg.expert.patterns.loops.work import Plan, Work, stored
 from egg.expert.sizes import ONE, Size
 from egg.expert.window import reads_each
 from egg.hardware.gpus import Gpu
@@ -127,9 +128,13 @@ def _check(graph: Graph, group: Group) -> None:
             before = _before(producers, str(node.inputs[0]))
             if any(n.op in KEPT or _is_special(n, node) for n in before):
                 raise Unfit("windows overlap, and what they read is worth computing once only")
-        if node.op == "update" and _maker(producers, str(node.inputs[1])) == "scatter":
+        if (
+            node.op == "update"
+            and not node.get(IN_PLACE)
+            and _maker(producers, str(node.inputs[1])) == "scatter"
+        ):
             raise Unfit("a buffer gets what all programs add up: it is not there before the last has ended")
-    if not group.writes(graph) and not any(node.op == "update" for node in group.nodes):
+    if not stored(graph, group):
         raise Unfit("nothing of the group is needed")
     for name in group.writes(graph):
         value = graph.value(name)
@@ -271,7 +276,10 @@ def _allocations(work: Work, writers: list[Writer], names: dict[str, str]) -> li
 
 def _beginning(work: Work, name: str, device: str) -> str:
     """The line that makes a scatter's result as it is before any element has joined it."""
-    value, number = work.graph.value(name), work.scatters[name]["fill"]
+    value, node = work.graph.value(name), work.scatters[name]
+    if len(node.inputs) > 2:
+        return f"{name} = {begun(work.graph, node)}"
+    number = node["fill"]
     kind, fill = f"device={device}, dtype=torch.{value.dtype}", number_text(number)
     if value.lent:
         return f"{name}.fill_({fill})"

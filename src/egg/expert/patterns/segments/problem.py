@@ -150,6 +150,9 @@ class Problem:
 
     def _reasons(self) -> Iterator[str]:
         for node in self.scatters:
+            if len(node.inputs) > 2:
+                yield "elements in the place of what is there already"
+                return
             source, index, made = *map(self.graph.value, map(str, node.inputs)), self.graph.result(node)
             dim = node["dim"]
             if node["fn"] not in JOINS or "whole" in node.attributes or made.dtype not in DTYPES:

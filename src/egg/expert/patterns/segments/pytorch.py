@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from egg.expert.emit.spelling import Speller, number_text
+from egg.expert.emit.spelling import Speller, begun, number_text
 from egg.expert.graph import Node
 
 
@@ -15,6 +15,8 @@ def scatter_call(speller: Speller, node: Node) -> str:
         index += f".expand_as({source})"
     kind, shape, dim = f"dtype=torch.{made.dtype}, device={speller.device()}", list(made.shape), node["dim"]
     shape[dim] = node.get("whole", shape[dim])
+    if len(node.inputs) > 2:
+        return f"{node.output} = {begun(speller.graph, node)}.scatter_({node['dim']}, {index}, {source})"
     base = f"torch.full({speller.shape(tuple(shape))}, {number_text(node['fill'])}, {kind})"
     call = {"sum": "scatter_add", "store": "scatter"}.get(node["fn"], "scatter_reduce")
     how = f', "a{node["fn"]}"' if call == "scatter_reduce" else ""

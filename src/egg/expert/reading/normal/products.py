@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from egg.expert.graph import Value
-from egg.expert.reading.normal.builder import Builder, Call, Lowered, Rule, extents
+from egg.expert.reading.normal.builder import Builder, Call, Lowered, Rule, dimension, extents
 
 
 def _linear(b: Builder, call: Call) -> Lowered:
@@ -158,7 +158,19 @@ def _broadcast_product(b: Builder, x: Value, of_x: str, y: Value, of_y: str) -> 
     return b.pointwise("mul", *aligned), letters
 
 
+def _cross(b: Builder, call: Call) -> Lowered:
+    """Products of vectors in space: ``a[i + 1] * b[i + 2] - a[i + 2] * b[i + 1]``, counted modulo 3."""
+    x, y = (b.expand(call[name], call.shape) for name in ("self", "other"))
+    given = call.get("dim")
+    dim = call.shape.index(3) if given is None else dimension(given, x.rank)
+    (x0, x1, x2), (y0, y1, y2) = ([b.slice(v, dim, at, 1) for at in range(3)] for v in (x, y))
+    pairs = ((x1, y2, x2, y1), (x2, y0, x0, y2), (x0, y1, x1, y0))
+    parts = [b.pointwise("sub", b.pointwise("mul", p, q), b.pointwise("mul", r, s)) for p, q, r, s in pairs]
+    return b.cat(parts, dim)
+
+
 RULES: dict[str, Rule] = {
+    **dict.fromkeys(["cross", "linalg_cross"], _cross),
     "linear": _linear,
     "bilinear": _bilinear,
     "matmul": _product("self", "other"),

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from egg.expert.emit.keys import FEWEST, MOST, key
-from egg.expert.graph import FLOATS, Value
+from egg.expert.graph import FLOATS, Origin, Value
 from egg.expert.reading.normal.builder import Builder, Call, Lowered, Number, Rule, dimension, extents
 from egg.expert.reading.normal.library import library
 
@@ -40,11 +40,12 @@ def _scatter(b: Builder, call: Call) -> Lowered | None:
         return None
     new = call.get("src")
     if extents(index) != _one_along(value, dim):
-        if _fill_of(b, value) is None:
+        held = _held(b, value) if _writes(call) else None
+        if _fill_of(b, value) is None and held is None:
             return None
         source = new if new is not None else b.fill(extents(index), call["value"], value.dtype)
         onto = _scatter_onto(b, replace(call, arguments={**call.arguments, "src": source}))
-        return onto.stored() if onto is not None else None
+        return onto.stored(_writes(call)) if onto is not None else None
     if new is None:
         new = b.fill((), call["value"], value.dtype)
     for d, size in enumerate(extents(index) if new.rank else ()):
@@ -56,7 +57,7 @@ def _index_copy(b: Builder, call: Call) -> Lowered | None:
     value, index = call["self"], call["index"]
     if value.rank and math.prod(extents(index)) != 1:
         onto = _rows_onto(b, call, call["source"])
-        return onto.stored() if onto is not None else None
+        return onto.stored(_writes(call)) if onto is not None else None
     if not value.rank:
         return None
     dim = dimension(call["dim"], value.rank)
@@ -84,7 +85,7 @@ def _index_put(b: Builder, call: Call) -> Lowered | None:
         listed = (*shape[:dim], *shape[dim + 1 :])
         index = b.reshape(place, (shape[0], *(1,) * (value.rank - 1)))
     else:
-        return _places_in_front(b, call)
+        return _places_onto(b, call) or _places_in_front(b, call)
     index = b.where(b.pointwise("lt", index, 0), b.pointwise("add", index, shape[dim]), index)
     return _put(b, value, dim, index, b.reshape(b.expand(new, listed), _one_along(value, dim)))
 
@@ -113,6 +114,19 @@ def _fill_of(b: Builder, value: Value) -> Number | None:
     while maker is not None and (maker.op == "view" or maker.get("fn") == "cast"):
         maker = b.producers.get(str(maker.inputs[0]))
     return maker.get("fill") if maker is not None and maker.op == "constant" else None
+
+
+def _writes(call: Call) -> bool:
+    """Whether a call writes into its first operand: ``index_copy_``, ``x[places] = new``."""
+    schema = getattr(call.target, "_schema", None)
+    return schema is not None and schema.name.endswith("_")
+
+
+def _held(b: Builder, value: Value) -> Value | None:
+    """The argument or buffer that a value shows whole, in the same order."""
+    while (maker := b.producers.get(value.name)) is not None and maker.get("how") == "reshape":
+        value = b.values[str(maker.inputs[0])]
+    return value if maker is None and value.contiguous and value.origin is not Origin.NODE else None
 
 
 def _narrow(b: Builder, index: Value, rank: int) -> Value:
@@ -149,16 +163,22 @@ class _Scatter:
                 return self._extreme(fn[1:], with_base)
         return None
 
-    def stored(self) -> Value | None:
-        """Elements in the place of what is there. Where two have one place, PyTorch keeps any of them."""
-        fill = _fill_of(self.b, self.base)
-        if fill is None or not self.source.rank or self.source.dtype != self.base.dtype:
-            return None
-        return self._joined("store", self.source, fill)
+    def stored(self, in_place: bool = False) -> Value | None:
+        """Elements in the place of what is there. Where two have one place, PyTorch keeps any of them.
 
-    def _joined(self, fn: str, source: Value, fill: Number) -> Value:
-        """The node, on a tensor that begins as one number."""
-        inputs, stem = [source, self.index], f"scatter_{fn}"
+        ``in_place``: the program writes them into the base itself.
+        """
+        fill = _fill_of(self.b, self.base)
+        held = _held(self.b, self.base) if in_place else None
+        if not self.source.rank or self.source.dtype != self.base.dtype:
+            return None
+        if fill is None and held is None:
+            return None
+        return self._joined("store", self.source, fill or 0, held if fill is None else None)
+
+    def _joined(self, fn: str, source: Value, fill: Number, onto: Value | None = None) -> Value:
+        """The node, on a tensor that begins as one number, or as what the caller or the module holds."""
+        inputs, stem = [source, self.index, *([onto] if onto is not None else [])], f"scatter_{fn}"
         fill = bool(fill) if source.dtype == "bool" else float(fill) if source.floating else int(fill)
         shape = extents(self.base)
         return self.b.one("scatter", inputs, shape, source.dtype, stem, fn=fn, dim=self.dim, fill=fill)
@@ -255,7 +275,24 @@ def _index_reduce(b: Builder, call: Call) -> Lowered | None:
 
 
 def _index_put_sum(b: Builder, call: Call) -> Lowered | None:
-    """``x.index_put((rows, columns), new, accumulate=True)``: neighbouring dimensions count as one."""
+    """``x.index_put((rows, columns), new, accumulate=True)``."""
+    onto = _listed_places(b, call)
+    made = onto.by("sum") if onto is not None else None
+    return made if made is None else b.reshape(made, extents(call["self"]))
+
+
+def _places_onto(b: Builder, call: Call) -> Lowered | None:
+    """``x[rows, columns] = new``, written into an argument or a buffer."""
+    if not _writes(call) or _held(b, call["self"]) is None:
+        return None
+    new = b.cast(call["values"], call["self"].dtype)
+    onto = _listed_places(b, replace(call, arguments={**call.arguments, "values": new}))
+    made = onto.stored(in_place=True) if onto is not None else None
+    return made if made is None else b.reshape(made, extents(call["self"]))
+
+
+def _listed_places(b: Builder, call: Call) -> _Scatter | None:
+    """Elements for places of neighbouring dimensions, which count as one."""
     base, new = call["self"], call["values"]
     given = [(dim, place) for dim, place in enumerate(call["indices"]) if place is not None]
     first, many, shape = given[0][0], len(given), extents(base)
@@ -274,8 +311,7 @@ def _index_put_sum(b: Builder, call: Call) -> Lowered | None:
     source = b.reshape(b.expand(new, (*shape[:first], *places, *behind)), (*shape[:first], count, *behind))
     flat = b.reshape(base, (*shape[:first], math.prod(shape[first : first + many]), *behind))
     rows = b.reshape(b.expand(index, places), [count if d == first else 1 for d in range(flat.rank)])
-    made = _Scatter(b, flat, first, rows, source).by("sum")
-    return made if made is None else b.reshape(made, shape)
+    return _Scatter(b, flat, first, rows, source)
 
 
 def _places_in_front(b: Builder, call: Call) -> Lowered | None:

@@ -388,6 +388,7 @@ class LoopReader(Reader):
         element for each of their places."""
         source, chosen = (self.graph.value(str(name)) for name in node.inputs[:2])
         made, dim = self.graph.result(node), node["dim"]
+        onto = len(node.inputs) > 2  # what the caller holds is not written past its end
         text = self.read(source.name, index)
         spread = tuple(Expr() if n == ONE else part for n, part in zip(chosen.shape, index, strict=True))
         whole = list(index)
@@ -398,7 +399,8 @@ class LoopReader(Reader):
         if not axes <= self._axes_of(address(made, tuple(whole)).symbols() | counted):
             raise Unfit(f"elements of {source.name} may all go to one place of {made.name}")
         self.loads.append((made, at))
-        return text, at, f"({position} < {made.shape[dim]})" if "whole" in node.attributes else ""
+        inside = f"({position} < {made.shape[dim]})" if "whole" in node.attributes or onto else ""
+        return text, at, f"({position} >= 0) & {inside}" if onto else inside
 
     def _varies(self, name: str) -> bool:
         """Whether a value has an element in memory for each of its places, so that it is loaded as a tile."""

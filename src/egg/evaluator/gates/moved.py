@@ -6,7 +6,10 @@ from collections.abc import Mapping
 
 import torch
 
+from egg.evaluator.compare.compare import floor_for
 from egg.evaluator.reference.answers import same_values
+from egg.evaluator.reference.reference import Reference
+from egg.evaluator.reference.yardstick import unit_of
 
 COUNTER = "num_batches_tracked"
 """Only read by a norm whose momentum is ``None``; then the statistics are other ones too."""
@@ -18,6 +21,18 @@ OWN_ERRORS_EACH = 32.0
 """How many times the reference's own error of an element that element may be off by."""
 LEAST = 1e-30
 """Smaller numbers may be flushed to zero."""
+
+
+def another_order(reference: Reference, dtype: torch.dtype) -> float:
+    """The part of its size by which another order of sums may move a value, as in an answer of this dtype.
+
+    A number of 64 bits in a program of 32 is made of sums of 32 bits: a kernel may take parts of them so.
+    """
+    if dtype is torch.float64:
+        unit = unit_of(reference.sample.inputs, reference.module)
+        dtype = torch.float64 if unit <= torch.finfo(torch.float64).eps else torch.float32
+    floor = floor_for(dtype, reference.precision)
+    return floor.max_factor * floor.roundoff
 
 
 def is_counter(name: str, value: torch.Tensor) -> bool:

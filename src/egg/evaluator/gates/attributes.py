@@ -87,7 +87,8 @@ def _wrong(trial: Trial, names: list[str]) -> list[str]:
 def _allowed(trial: Trial, dtype: torch.dtype) -> float:
     """Of the largest element, and of each."""
     if measured_exactly(trial.reference):
-        return another_order(trial.reference, dtype)
+        order = another_order(trial.reference, dtype)
+        return order.max_factor * order.roundoff
     return TOLERANCE.get(dtype, USUAL)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import torch
 
-from egg.evaluator.compare.compare import floor_for
+from egg.evaluator.compare.compare import Floor, floor_for
 from egg.evaluator.reference.answers import same_values
 from egg.evaluator.reference.reference import Reference
 from egg.evaluator.reference.yardstick import unit_of
@@ -19,25 +19,52 @@ OWN_ERRORS = 4.0
 """How many times the reference's own largest error a buffer may be off by."""
 OWN_ERRORS_EACH = 32.0
 """How many times the reference's own error of an element that element may be off by."""
+SUMS = 2.0
+"""How many times as much of a move as of an answer another order may change: sums of it may cancel."""
+ROUNDINGS = 4.0
+"""Of a stored element, that calls may add up to."""
 LEAST = 1e-30
 """Smaller numbers may be flushed to zero."""
 
 
-def another_order(reference: Reference, dtype: torch.dtype) -> float:
-    """The part of its size by which another order of sums may move a value, as in an answer of this dtype.
+def another_order(reference: Reference, dtype: torch.dtype) -> Floor:
+    """What another order of sums may move a value by, as in an answer of this dtype.
 
     A number of 64 bits in a program of 32 is made of sums of 32 bits: a kernel may take parts of them so.
     """
     if dtype is torch.float64:
         unit = unit_of(reference.sample.inputs, reference.module)
         dtype = torch.float64 if unit <= torch.finfo(torch.float64).eps else torch.float32
-    floor = floor_for(dtype, reference.precision)
-    return floor.max_factor * floor.roundoff
+    return floor_for(dtype, reference.precision)
 
 
 def is_counter(name: str, value: torch.Tensor) -> bool:
     """Whether a buffer is the count of batches that a norm keeps: one integer."""
     return name.endswith(COUNTER) and value.numel() == 1 and value.dtype == torch.int64
+
+
+def exact_enough(
+    theirs: torch.Tensor, ours: torch.Tensor, exact: torch.Tensor, before: torch.Tensor, order: Floor
+) -> bool:
+    """Whether a buffer is as near to the ``exact`` one as the reference's, all elements together.
+
+    Each element has room for a thousandth of its move (:func:`arrived`), which a sum over few bits would fit
+    into as well. But not all elements of an honest one are off by as much: they are off as an answer may be,
+    by some times what the reference is, or by the part of the move that another ``order`` of sums may change,
+    and a few roundings of what is stored.
+    """
+    old, wide, own, got = (t.double().flatten() for t in (before, exact, ours, theirs))
+    known = wide.isfinite() & own.isfinite() & got.isfinite() & old.isfinite()
+    if not known.any():
+        return True
+    old, wide, own, got = (t[known] for t in (old, wide, own, got))
+    sums = SUMS * order.rms_factor * order.roundoff * _rms(wide - old)
+    stored = ROUNDINGS * torch.finfo(ours.dtype).eps * _rms(wide)
+    return float(_rms(got - wide)) <= float(OWN_ERRORS * _rms(own - wide) + sums + stored)
+
+
+def _rms(values: torch.Tensor) -> torch.Tensor:
+    return values.square().mean().sqrt()
 
 
 MEAN, VARIANCE = "running_mean", "running_var"

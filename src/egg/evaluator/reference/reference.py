@@ -241,11 +241,11 @@ class Reference:
                 part.training = before
 
     @contextmanager
-    def spared(self) -> Iterator[None]:
+    def spared(self) -> Iterator[Snapshot]:
         """Runs that leave the module's buffers and plain attributes as they were."""
         before = Snapshot.of(self.module)
         try:
-            yield
+            yield before
         finally:
             before.put_back()
 
@@ -341,8 +341,8 @@ class Reference:
         before = [t.clone() for t in tensors]
         torch.manual_seed(FORWARD_SEED)
         seeded = generators.states(self.device)
-        held, began = shown_in(self.module), Snapshot.of(self.module)
-        with self.spared():  # the second run begins where this one did
+        held = shown_in(self.module)
+        with self.spared() as began:  # the second run begins where this one did
             outputs = outputs_of(self.run(inputs))
             self.leaves = written(held, shown_in(self.module))
             moved = began.moved()

@@ -99,13 +99,11 @@ def _called(
         theirs, ours = trial.connection.candidate_state(), reference_state(trial)
         for name in theirs:
             carried.check_alone(name, before, theirs, ours, exact.state())
-            _check_exactness(trial, name, before, theirs, ours, exact.state())
+            _check_exactness(trial, name, theirs, ours, exact.state())
     return before, inputs
 
 
-def _check_exactness(
-    trial: Trial, name: str, before: State, theirs: State, ours: State, exact: State
-) -> None:
+def _check_exactness(trial: Trial, name: str, theirs: State, ours: State, exact: State) -> None:
     """Refuse a moving buffer that is further from the exact one than rounding explains.
 
     Not one of few elements, which may all be what is left of a sum that cancels, nor means of a norm, which
@@ -118,7 +116,7 @@ def _check_exactness(
     if ours[name].numel() < FEW or any(t.is_floating_point() and t.dtype not in MANY_BITS for t in held):
         return
     order = another_order(reference, ours[name].dtype)
-    if not exact_enough(theirs[name], ours[name], exact[name], before[name], order):
+    if not exact_enough(theirs[name], ours[name], exact[name], order):
         raise _refused(name, "is less exact than what Model's forward leaves there", theirs, ours)
 
 

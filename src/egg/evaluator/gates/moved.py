@@ -20,9 +20,7 @@ OWN_ERRORS = 4.0
 OWN_ERRORS_EACH = 32.0
 """How many times the reference's own error of an element that element may be off by."""
 SUMS = 2.0
-"""How many times as much of a move as of an answer another order may change: sums of it may cancel."""
-ROUNDINGS = 4.0
-"""Of a stored element, that calls may add up to."""
+"""How many times as much of a buffer as of an answer another order may change: sums in it may cancel."""
 LEAST = 1e-30
 """Smaller numbers may be flushed to zero."""
 
@@ -43,24 +41,20 @@ def is_counter(name: str, value: torch.Tensor) -> bool:
     return name.endswith(COUNTER) and value.numel() == 1 and value.dtype == torch.int64
 
 
-def exact_enough(
-    theirs: torch.Tensor, ours: torch.Tensor, exact: torch.Tensor, before: torch.Tensor, order: Floor
-) -> bool:
+def exact_enough(theirs: torch.Tensor, ours: torch.Tensor, exact: torch.Tensor, order: Floor) -> bool:
     """Whether a buffer is as near to the ``exact`` one as the reference's, all elements together.
 
     Each element has room for a thousandth of its move (:func:`arrived`), which a sum over few bits would fit
     into as well. But not all elements of an honest one are off by as much: they are off as an answer may be,
-    by some times what the reference is, or by the part of the move that another ``order`` of sums may change,
-    and a few roundings of what is stored.
+    by some times what the reference is, or by what another ``order`` of sums may change.
     """
-    old, wide, own, got = (t.double().flatten() for t in (before, exact, ours, theirs))
-    known = wide.isfinite() & own.isfinite() & got.isfinite() & old.isfinite()
+    wide, own, got = (t.double().flatten() for t in (exact, ours, theirs))
+    known = wide.isfinite() & own.isfinite() & got.isfinite()
     if not known.any():
         return True
-    old, wide, own, got = (t[known] for t in (old, wide, own, got))
-    sums = SUMS * order.rms_factor * order.roundoff * _rms(wide - old)
-    stored = ROUNDINGS * torch.finfo(ours.dtype).eps * _rms(wide)
-    return float(_rms(got - wide)) <= float(OWN_ERRORS * _rms(own - wide) + sums + stored)
+    wide, own, got = (t[known] for t in (wide, own, got))
+    sums = SUMS * order.rms_factor * order.roundoff * _rms(wide)
+    return float(_rms(got - wide)) <= float(OWN_ERRORS * _rms(own - wide) + sums)
 
 
 def _rms(values: torch.Tensor) -> torch.Tensor:

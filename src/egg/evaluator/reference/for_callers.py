@@ -19,6 +19,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -54,17 +55,16 @@ def for_callers(reference: Reference) -> list[str]:
     except TaskError:  # a table that the program looks up by what it computed of the weights
         heavier = last
     allowed = 0.0 if reference.device.type == "cpu" else REPEATED
+    answers = _Answers.of(reference, others)
     found = []
     for name in reference.leaves:
         value = last.get(name)
         if value is None or not _near(again.get(name), value, allowed):
             continue
-        if value != other.get(name):
-            asked = not _read_later(reference, name)
-        else:
-            moves = earlier.get(name) != later.get(name)
-            asked = (moves or value != heavier.get(name)) and not _read(reference, name)
-        found += [name] if asked else []
+        by_inputs = value != other.get(name)
+        moves = earlier.get(name) != later.get(name)
+        if by_inputs or moves or value != heavier.get(name):
+            found += [] if answers.follow(name, at_once=not by_inputs) else [name]
     return found
 
 
@@ -104,47 +104,43 @@ def _near(again: Shown | None, value: Shown, allowed: float) -> bool:
     return bool((((got - wanted).abs() <= most) | (got == wanted) | (got.isnan() & wanted.isnan())).all())
 
 
-def _read_later(reference: Reference, name: str) -> bool:
-    """Whether the next answer follows from what a call has written there."""
-    given = [reference.draw() for _ in range(CALLS)]
+@dataclass(frozen=True)
+class _Answers:
+    """The answer to the last of some calls of a new instance, as it is and where a value is another one."""
 
-    def answers(other: bool) -> list[Any]:
+    reference: Reference
+    given: list[list[Any]]
+    usual: list[Any]
+
+    @classmethod
+    def of(cls, reference: Reference, given: list[list[Any]]) -> _Answers:
         with anew(reference):
-            reference.run(given[0])
-            before = _copied(attributes_of(reference.module).get(name))
-            reference.run(given[1])
-            held = held_in(reference.module).get(name)
-            if other and held is not None:
-                held.put(_other(held.value, before))
-            return [leaf for _, leaf in outputs_of(reference.run(given[2]))]
+            return cls(reference, given, [_leaves(reference, inputs) for inputs in given][-1])
 
-    return _differ(answers)
-
-
-def _read(reference: Reference, name: str) -> bool:
-    """Whether an answer follows from what forward finds there, whether it has just written it or not."""
-    inputs = reference.draw()
-
-    def answers(other: bool) -> list[Any]:
-        with anew(reference):
-            reference.run(inputs)
-            held = held_in(reference.module).get(name)
-            if other and held is not None and isinstance(held.owner, nn.Module):
+    def follow(self, name: str, *, at_once: bool) -> bool:
+        """Whether it follows from what the call before has written there; ``at_once``: or from what forward
+        finds there in this call, whether it has just written it or not."""
+        *earlier, before_last, last = self.given
+        with anew(self.reference):
+            for inputs in earlier:
+                self.reference.run(inputs)
+            before = _copied(attributes_of(self.reference.module).get(name))
+            self.reference.run(before_last)
+            held = held_in(self.reference.module).get(name)
+            if held is None:
+                return False
+            if at_once and isinstance(held.owner, nn.Module):
                 _show_another(held.owner, held.key)
-            elif other and held is not None:
-                held.put(_other(held.value))
-            return [leaf for _, leaf in outputs_of(reference.run(inputs))]
+            else:
+                held.put(_other(held.value, before))
+            try:
+                return not all(map(same_values, *_tensors(self.usual, _leaves(self.reference, last))))
+            except (TaskError, ValueError):  # no answer, or one of another form
+                return True
 
-    return _differ(answers)
 
-
-def _differ(answers: Callable[[bool], list[Any]]) -> bool:
-    """Whether they are others, or there is none, where a value is another one."""
-    usual = answers(False)
-    try:
-        return not all(map(same_values, *_tensors(usual, answers(True))))
-    except (TaskError, ValueError):
-        return True
+def _leaves(reference: Reference, inputs: list[Any]) -> list[Any]:
+    return [leaf for _, leaf in outputs_of(reference.run(inputs))]
 
 
 def _tensors(one: list[Any], other: list[Any]) -> tuple[list[torch.Tensor], list[torch.Tensor]]:

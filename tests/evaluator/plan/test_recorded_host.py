@@ -188,6 +188,19 @@ def test_a_running_value_that_is_not_saved_has_no_plan(oracle: Oracle) -> None:
     assert "persistent=True" in answer.refusal.hint
 
 
+def test_what_forward_leaves_in_attributes_has_no_plan(oracle: Oracle) -> None:
+    """No plan writes it."""
+    found = case("honest/reads_a_table_that_is_not_saved")
+    left = "self.calls = getattr(self, 'calls', 0) + 1\n        return torch.exp(0.1 * x) * self.wave"
+    text = found.task_path.read_text(encoding="utf-8")
+    source = text.replace("return torch.exp(0.1 * x) * self.wave", left)
+    assert source != text
+    answer = oracle.plan(PlanRequest(Task("counted", source), Candidate.from_file(found.path)))
+    assert answer.refusal is not None
+    assert answer.refusal.reason == "plan.unsupported"
+    assert "forward leaves calls" in answer.refusal.evidence
+
+
 def test_a_plan_reads_a_table_that_is_not_saved_where_the_module_has_it(oracle: Oracle) -> None:
     source = plan_of(oracle, "honest/reads_a_table_that_is_not_saved")
     assert "](x, self.wave, t1," in " ".join(source.split()).replace("( x", "(x")

@@ -21,7 +21,16 @@ from typing import Any
 import torch
 
 from egg.evaluator.gates import carried
-from egg.evaluator.gates.moved import COUNTER, arrived, is_counter, usual
+from egg.evaluator.gates.carried import State
+from egg.evaluator.gates.moved import (
+    COUNTER,
+    another_order,
+    arrived,
+    exact_enough,
+    is_counter,
+    scale_of,
+    usual,
+)
 from egg.evaluator.reference.answers import same_bytes, same_values
 from egg.evaluator.reference.left import Exactly, own_errors
 from egg.evaluator.tensors.reals import as_reals
@@ -30,6 +39,9 @@ from egg.evaluator.trial.trial import Notes, Trial
 
 LEAST = 4
 """Calls from the same state; as many more as the level's many calls have in half of their time."""
+MANY_BITS = (torch.float32, torch.float64)
+FEW = 16
+"""Elements of a buffer whose exactness says nothing."""
 AS_BUILT = 2
 """Calls from the state as built."""
 HINT = "leave in buffers what Model.forward leaves there (running statistics, counters); spare the parameters"
@@ -88,7 +100,25 @@ def _called(
         theirs, ours = trial.connection.candidate_state(), reference_state(trial)
         for name in theirs:
             carried.check_alone(name, before, theirs, ours, exact.state())
+            _check_exactness(trial, name, theirs, ours, exact.state())
     return before, inputs
+
+
+def _check_exactness(trial: Trial, name: str, theirs: State, ours: State, exact: State) -> None:
+    """Refuse a moving buffer that is further from the exact one than rounding explains.
+
+    Not one of few elements, which may all be what is left of a sum that cancels, nor means of a norm, which
+    are small beside what they are the means of; nor behind types of few bits, where a rounding is as much.
+    """
+    reference = trial.reference
+    if name not in exact or name not in reference.moving or scale_of(name, ours) is not None:
+        return
+    held = (*reference.sample.tensors, *reference.module.parameters(), ours[name])
+    if ours[name].numel() < FEW or any(t.is_floating_point() and t.dtype not in MANY_BITS for t in held):
+        return
+    order = another_order(reference, ours[name].dtype)
+    if not exact_enough(theirs[name], ours[name], exact[name], order):
+        raise _refused(name, "is less exact than what Model's forward leaves there", theirs, ours)
 
 
 def untouched(trial: Trial) -> None:

@@ -6,7 +6,10 @@ from collections.abc import Mapping
 
 import torch
 
+from egg.evaluator.compare.compare import Floor, floor_for
 from egg.evaluator.reference.answers import same_values
+from egg.evaluator.reference.reference import Reference
+from egg.evaluator.reference.yardstick import unit_of
 
 COUNTER = "num_batches_tracked"
 """Only read by a norm whose momentum is ``None``; then the statistics are other ones too."""
@@ -16,13 +19,46 @@ OWN_ERRORS = 4.0
 """How many times the reference's own largest error a buffer may be off by."""
 OWN_ERRORS_EACH = 32.0
 """How many times the reference's own error of an element that element may be off by."""
+SUMS = 2.0
+"""How many times as much of a buffer as of an answer another order may change: sums in it may cancel."""
 LEAST = 1e-30
 """Smaller numbers may be flushed to zero."""
+
+
+def another_order(reference: Reference, dtype: torch.dtype) -> Floor:
+    """What another order of sums may move a value by, as in an answer of this dtype.
+
+    A number of 64 bits in a program of 32 is made of sums of 32 bits: a kernel may take parts of them so.
+    """
+    if dtype is torch.float64:
+        unit = unit_of(reference.sample.inputs, reference.module)
+        dtype = torch.float64 if unit <= torch.finfo(torch.float64).eps else torch.float32
+    return floor_for(dtype, reference.precision)
 
 
 def is_counter(name: str, value: torch.Tensor) -> bool:
     """Whether a buffer is the count of batches that a norm keeps: one integer."""
     return name.endswith(COUNTER) and value.numel() == 1 and value.dtype == torch.int64
+
+
+def exact_enough(theirs: torch.Tensor, ours: torch.Tensor, exact: torch.Tensor, order: Floor) -> bool:
+    """Whether a buffer is as near to the ``exact`` one as the reference's, all elements together.
+
+    Each element has room for a thousandth of its move (:func:`arrived`), which a sum over few bits would fit
+    into as well. But not all elements of an honest one are off by as much: they are off as an answer may be,
+    by some times what the reference is, or by what another ``order`` of sums may change.
+    """
+    wide, own, got = (t.double().flatten() for t in (exact, ours, theirs))
+    known = wide.isfinite() & own.isfinite() & got.isfinite()
+    if not known.any():
+        return True
+    wide, own, got = (t[known] for t in (wide, own, got))
+    sums = SUMS * order.rms_factor * order.roundoff * _rms(wide)
+    return float(_rms(got - wide)) <= float(OWN_ERRORS * _rms(own - wide) + sums)
+
+
+def _rms(values: torch.Tensor) -> torch.Tensor:
+    return values.square().mean().sqrt()
 
 
 MEAN, VARIANCE = "running_mean", "running_var"

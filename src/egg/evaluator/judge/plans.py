@@ -34,6 +34,7 @@ from egg.evaluator.plan.spelling import Unspelled
 from egg.evaluator.plan.verify import refusal
 from egg.evaluator.process.handle import Fault, ForkServer
 from egg.evaluator.process.patterns import compiler_target
+from egg.evaluator.reference.for_callers import for_callers
 from egg.evaluator.reference.reference import Reference
 from egg.evaluator.task.attributes import unsaved_of
 from egg.evaluator.task.meta import on_meta
@@ -271,5 +272,10 @@ def _moving(request: PlanRequest) -> set[str]:
             raise Unspelled(
                 f"forward moves {', '.join(lost[:3])}, which no state_dict holds and nothing compares",
                 "save it with the module (persistent=True): then what a call leaves there is compared",
+            )
+        if left := sorted(for_callers(reference)):
+            raise Unspelled(
+                f"forward leaves {', '.join(left[:3])} in attributes for its callers, which no plan writes",
+                "judge the file itself; or return it with the answer, or keep it in a buffer that is saved",
             )
         return reference.moving

@@ -26,6 +26,11 @@ Left = Mapping[str, Any]
 """What a module holds, by name: tensors and numbers."""
 
 
+def measured_exactly(reference: Reference) -> bool:
+    """Whether there is an exacter run, which is the measure."""
+    return not reference.stochastic and reference.yardstick is not Yardstick.ITSELF
+
+
 def own_errors(
     reference: Reference, calls: int, left: Callable[[nn.Module], Left]
 ) -> dict[str, torch.Tensor]:
@@ -33,7 +38,7 @@ def own_errors(
 
     The reference's module keeps what these calls leave.
     """
-    exact = not reference.stochastic and reference.yardstick is not Yardstick.ITSELF
+    exact = measured_exactly(reference)
     by = reference.yardstick if exact else Yardstick.ITSELF
     twin, _ = converted(reference.module, [], by)
     found: dict[str, torch.Tensor] = {}

@@ -43,7 +43,7 @@ from egg.evaluator.reference.yardstick import (
     converted,
     scope,
 )
-from egg.evaluator.task.attributes import shown_in, written
+from egg.evaluator.task.attributes import Shown, shown_in, written
 from egg.evaluator.task.containers import check_unchanged, contents
 from egg.evaluator.task.distributions import redraw, rerandomise
 from egg.evaluator.task.indices import in_range
@@ -58,6 +58,8 @@ from egg.evaluator.transport.together import Group
 
 LARGE = 1 << 26
 """Elements of all inputs from which on no further copy of them is made."""
+FURTHER = 2
+"""Calls behind the first that are looked at for what they leave in attributes."""
 MIXTURES, MIXING = 12, 1.0
 """Mixtures of its inputs at which a program is tried, and the seconds after which no other is."""
 
@@ -239,11 +241,11 @@ class Reference:
                 part.training = before
 
     @contextmanager
-    def spared(self) -> Iterator[None]:
+    def spared(self) -> Iterator[Snapshot]:
         """Runs that leave the module's buffers and plain attributes as they were."""
         before = Snapshot.of(self.module)
         try:
-            yield
+            yield before
         finally:
             before.put_back()
 
@@ -340,9 +342,10 @@ class Reference:
         torch.manual_seed(FORWARD_SEED)
         seeded = generators.states(self.device)
         held = shown_in(self.module)
-        with self.spared():  # the second run begins where this one did
+        with self.spared() as began:  # the second run begins where this one did
             outputs = outputs_of(self.run(inputs))
             self.leaves = written(held, shown_in(self.module))
+            moved = began.moved()
         if any(isinstance(leaf, complex) for _, leaf in outputs):
             raise TaskError(
                 f"task {self.program.task.name!r}: Model.forward returns a complex number of Python's",
@@ -354,8 +357,10 @@ class Reference:
                 f"task {self.program.task.name!r}: Model.forward changes its inputs in place",
                 "make the reference copy them first: its inputs are compared and reused",
             )
-        del before
+        del before, began
         again = outputs_of(self.run(inputs, FORWARD_SEED + 1))
+        if self.leaves or moved:
+            self.leaves = self._left_later(held)
         self.stochastic = follows_seed(outputs, again, drawn=self.advances)
         self._drawing = self.stochastic or self.advances
         if self.stochastic:
@@ -381,6 +386,15 @@ class Reference:
             [(path, form_of(o) if isinstance(o, torch.Tensor) else o) for path, o in outputs],
             golden=[],
         )
+
+    def _left_later(self, held: dict[str, Shown | None]) -> tuple[str, ...]:
+        """What a first and further calls leave, where some is there from the second call on."""
+        found = [*self.leaves, *written(held, shown_in(self.module))]
+        with self.spared():
+            for _ in range(FURTHER):
+                self.run(self.draw())
+                found += written(held, shown_in(self.module))
+        return tuple(dict.fromkeys(found))
 
     def _kinds(self, tensors: list[torch.Tensor]) -> list[Kind]:
         """What the generator does to each input, inferred from another draw.

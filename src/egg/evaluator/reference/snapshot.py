@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from egg.evaluator.reference.answers import same_bytes
+
 
 @dataclass(frozen=True)
 class _Part:
@@ -18,6 +20,15 @@ class _Part:
     attributes: Mapping[str, Any]
     buffers: Mapping[str, torch.Tensor | None]
     values: Mapping[str, torch.Tensor]
+
+    def moved(self) -> bool:
+        """Whether it holds other objects than then, or other values in its buffers."""
+        if not _same_objects(vars(self.module), self.attributes):
+            return True
+        if not _same_objects(self.module._buffers, self.buffers):
+            return True
+        held = ((buffer, self.values[name]) for name, buffer in self.buffers.items() if buffer is not None)
+        return not all(same_bytes(*pair) for pair in held)
 
     def put_back(self) -> None:
         held = vars(self.module)
@@ -44,9 +55,17 @@ class Snapshot:
     def of(cls, module: nn.Module) -> Snapshot:
         return cls(tuple(map(_part, module.modules())))
 
+    def moved(self) -> bool:
+        """Whether anything is another one since."""
+        return any(part.moved() for part in self.parts)
+
     def put_back(self) -> None:
         for part in self.parts:
             part.put_back()
+
+
+def _same_objects(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    return one.keys() == other.keys() and all(one[name] is other[name] for name in one)
 
 
 def _part(module: nn.Module) -> _Part:

@@ -23,6 +23,8 @@ RECORD = {
     "work": {"products": 1.0, "others": 2, "moved": 0.0, "fused": 0.0},
     "parts": {"sum": 1},
     "lossy": 1,
+    "narrowed": {"torch.bfloat16": 1},
+    "overwritten": 1,
 }
 OUTPUT = {
     "path": "0", "type": "Tensor", "shape": [2], "dtype": "torch.float32", "device": "cpu",

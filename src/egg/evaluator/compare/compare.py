@@ -48,7 +48,8 @@ Everywhere else NaN and Inf must stand where the reference or the fp64 run has t
 reference has a number that its type can hold (``torch.finfo(x.dtype).min`` is another number in fp64) it
 must be that number.
 Integers and booleans must equal the reference or the fp64 run exactly, but for few that are rounded from
-floats (:mod:`~egg.evaluator.compare.integers`).
+floats (:mod:`~egg.evaluator.compare.integers`), and so must numbers that are not computed at all
+(:mod:`~egg.evaluator.compare.copies`).
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ from egg.core.policy import Precision
 from egg.evaluator.compare import amplified, bands, integers, populations, scales, slices, sums
 from egg.evaluator.compare.bands import NOWHERE, Band
 from egg.evaluator.compare.integers import NONE, Crossed
-from egg.evaluator.tensors.reals import EIGHT_BITS, as_reals
+from egg.evaluator.tensors.reals import EIGHT_BITS, EXPONENTS, as_reals
 
 ROUNDOFF = {
     torch.float64: 2.0**-53,
@@ -75,7 +76,7 @@ ROUNDOFF = {
     torch.float8_e4m3fnuz: 2.0**-4,
     torch.float8_e5m2: 2.0**-3,
     torch.float8_e5m2fnuz: 2.0**-3,
-    torch.float8_e8m0fnu: 2.0**-1,
+    EXPONENTS: 2.0**-1,
 }
 TF32_ROUNDOFF = 2.0**-11
 Key = TypeVar("Key")
@@ -268,17 +269,19 @@ def compare(
     *,
     banded: bool = False,
     crossed: Sequence[torch.Tensor] = (),
+    computed_in: torch.dtype | None = None,
 ) -> LeafError:
     """Judge one output; all three have the same shape, and live where the oracle lives.
 
     ``banded``: by magnitudes and scales as well. ``crossed``: of integers, exact runs that are some roundings
-    off.
+    off. ``computed_in``: the type of the tensor that a plain number was read from, whose digits it has.
     """
-    if not (candidate.is_floating_point() or candidate.is_complex()):
+    if integers.are_integers(reference):
         problem, equal, beside = integers.compare(candidate, reference, golden, crossed)
         wrong = float(bool(problem))
         return LeafError(wrong, wrong, 0.0, 0.0, equal, problem, crossed=beside)
-    floor = floor_for(reference.dtype, precision)
+    kind = computed_in or reference.dtype
+    floor = floor_for(kind, precision)
     three = [as_reals(t) for t in (candidate, reference, golden)]
     sizes = sums.sampled_sizes(three[2])
     quartile = sums.upper_quartile(sizes)
@@ -292,7 +295,7 @@ def compare(
     exact = reference.dtype not in EIGHT_BITS and three[1].dtype in (torch.float32, torch.float64)
     tolerance = 1e-4 if exact else 1e-2
     least = max(floor.max_factor * floor.roundoff * quartile, 4.0 * usual.max * rms, floor.step)
-    own = lost_at(reference.dtype, precision)
+    own = lost_at(kind, precision)
     errors = sums.errors(three, sums.Allowed(base, floor.own_factor * floor.roundoff, tolerance, own, least))
 
     cand = math.sqrt(errors.cand_sq / count)

@@ -3,6 +3,9 @@
 Where they are rounded from floats, a few may be the next integer: those that become it when the exact run is
 off by some roundings. How few is asked of one answer, and of all answers to an output together
 (:class:`Crossed`): a share of two integers is none, so that both may be, though not in every answer.
+
+Bare exponents (``float8_e8m0fnu``) are integers too: the next one is twice the number, and every element that
+the scale stands for is off by as much.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from dataclasses import dataclass
 import torch
 
 from egg.evaluator.tensors import memory
+from egg.evaluator.tensors.reals import EXPONENTS
 
 FEW, SHARE = 2, 1e-3
 """So many integers, or this part of them, may be the next one, or twice as many as the reference has others
@@ -20,6 +24,10 @@ than the exact run."""
 SHARE_STRANGE = 2.0**-6
 """Of integers that are the exact run's and not the reference's, though no rounding leads from one to the
 other."""
+
+
+NAN_BYTE, NO_EXPONENT = 255, 1 << 12
+"""What stands for NaN among exponents, and what takes its place: no neighbour of the largest."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +57,18 @@ class Crossed:
 NONE = Crossed()
 
 
+def are_integers(tensor: torch.Tensor) -> bool:
+    """Whether the rule for integers holds for such an output: of integers, truth values, or exponents."""
+    return tensor.dtype is EXPONENTS or not (tensor.is_floating_point() or tensor.is_complex())
+
+
+def exponents(tensor: torch.Tensor) -> torch.Tensor:
+    """Of powers of two, or of what an exact run has in their place, as integers."""
+    powers = tensor if tensor.dtype is EXPONENTS else tensor.float().to(EXPONENTS)
+    found = powers.view(torch.uint8).to(torch.int16)
+    return found.masked_fill_(found == NAN_BYTE, NO_EXPONENT)
+
+
 def compare(
     candidate: torch.Tensor,
     reference: torch.Tensor,
@@ -61,6 +81,8 @@ def compare(
     of its elements are others than the reference's, and no rounding makes them so, it explains none.
     ``crossed``: exact runs that are some roundings off.
     """
+    if reference.dtype is EXPONENTS:
+        candidate, reference, golden, *crossed = map(exponents, (candidate, reference, golden, *crossed))
     wrong = explained = own = strange = illegal = 0
     equal = True
     for c, r, g, *others in memory.pieces(candidate, reference, golden, *crossed):

@@ -106,7 +106,14 @@ class Beside:
         main = trial.connection
         self.connection = replace(main, reference=reference, buffers=self.buffers)
         allowed = trial.checks.usual if own else {}
-        self.checks = BesideChecks(reference, self.policy, self.buffers, main.names, allowed=allowed)
+        self.checks = BesideChecks(
+            reference,
+            self.policy,
+            self.buffers,
+            main.names,
+            computed=trial.checks.computed,
+            allowed=allowed,
+        )
 
     def ask(self, case: Case, training: bool | None, *, keep: bool = False) -> protocol.Forwarded:
         """One traced call, whose results the process may ``keep``.

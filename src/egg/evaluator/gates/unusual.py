@@ -22,6 +22,7 @@ import torch
 
 from egg.core.errors import MachineError, TaskError
 from egg.evaluator.compare.compare import ROUNDOFF, compare
+from egg.evaluator.compare.integers import are_integers
 from egg.evaluator.operators.ops import Recorder
 from egg.evaluator.reference.answers import finite_share
 from egg.evaluator.reference.case import Case
@@ -225,7 +226,7 @@ def _put(trial: Trial, case: Case, *, integers: bool) -> str:
         return "raises"
     if not integers:
         for (_, expected), got in zip(case.outputs, trial.buffers.outputs(), strict=True):
-            if isinstance(expected, torch.Tensor) and got is not None and not _inexact(expected):
+            if isinstance(expected, torch.Tensor) and got is not None and are_integers(expected):
                 got.copy_(expected)
     return _checked(trial, case, reply)
 

@@ -18,6 +18,7 @@ from torch.utils._pytree import tree_leaves
 
 from egg.evaluator.operators.ops import COPIES, NEUTRAL, base_name
 from egg.evaluator.reference.limits import FINFO
+from egg.evaluator.tensors.reals import EXPONENTS
 
 READ_BY_HOST = frozenset({"_local_scalar_dense", "item"})
 
@@ -41,10 +42,12 @@ class Roundings(TorchDispatchMode):
         self._reached: dict[int, tuple[StorageWeakRef, float]] = {}
         """By the address of a memory's record, which stays taken while there is a weak reference to it."""
         self._by_host = 0.0
+        self.read: torch.dtype | None = None
+        """The coarsest floating type of what the host read of tensors."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        given = max((self.of(t) for t in _tensors((args, kwargs))), default=0.0)
+        given = max((self.of(t) for t in tensors_in((args, kwargs))), default=0.0)
         result = func(*args, **kwargs)
         name = base_name(func)
         unit = _rounding(result)
@@ -52,11 +55,16 @@ class Roundings(TorchDispatchMode):
             self.found.append((name, unit))
         if name in READ_BY_HOST:
             self._by_host = max(self._by_host, given)
+            self._note_read(args[0])
         rounds = unit if _rounds(func, name, args, unit) else 0.0
         reached = max(given, rounds, self._by_host)
-        for tensor in (*_tensors(result), *_written(func, args, kwargs)):
+        for tensor in (*tensors_in(result), *written_by(func, args, kwargs)):
             self._reach(tensor, reached)
         return result
+
+    def _note_read(self, tensor: torch.Tensor) -> None:
+        if tensor.is_floating_point() and (self.read is None or _rounding(tensor) > FINFO(self.read).eps / 2):
+            self.read = tensor.dtype
 
     def answered(self, outputs: list[tuple[str, Any]]) -> None:
         """The program ended with these answers."""
@@ -70,13 +78,13 @@ class Roundings(TorchDispatchMode):
 
     def of(self, tensor: torch.Tensor) -> float:
         """The coarsest rounding of what the tensor's memory was computed from."""
-        memory = _memory(tensor)
+        memory = memory_of(tensor)
         return (
             self._reached[memory._cdata][1] if memory is not None and memory._cdata in self._reached else 0.0
         )
 
     def _reach(self, tensor: torch.Tensor, unit: float) -> None:
-        memory = _memory(tensor)
+        memory = memory_of(tensor)
         if unit and memory is not None and self.of(tensor) < unit:
             self._reached[memory._cdata] = StorageWeakRef(memory), unit
 
@@ -88,27 +96,29 @@ def _rounds(func: Any, name: str, args: Any, unit: float) -> bool:
     return name not in NEUTRAL
 
 
-def _written(func: Any, args: Any, kwargs: Any) -> list[torch.Tensor]:
+def written_by(func: Any, args: Any, kwargs: Any) -> list[torch.Tensor]:
     """The arguments that an operation writes into."""
     if not func._schema.is_mutable:
         return []
     named = {a.name: a.alias_info for a in func._schema.arguments}
     given = (*zip(named, args, strict=False), *kwargs.items())
     return [
-        t for name, value in given if (info := named.get(name)) and info.is_write for t in _tensors(value)
+        t for name, value in given if (info := named.get(name)) and info.is_write for t in tensors_in(value)
     ]
 
 
-def _memory(tensor: torch.Tensor) -> torch.UntypedStorage | None:
-    """``None`` of a tensor that has no memory of one piece."""
+def memory_of(tensor: torch.Tensor) -> torch.UntypedStorage | None:
+    """The piece of memory that a tensor lies in; ``None`` of a tensor that has no memory of one piece."""
     return tensor.untyped_storage() if tensor.layout is torch.strided else None
 
 
-def _tensors(values: Any) -> list[torch.Tensor]:
+def tensors_in(values: Any) -> list[torch.Tensor]:
+    """All tensors of a structure."""
     return [t for t in tree_leaves(values) if isinstance(t, torch.Tensor)]
 
 
 def _rounding(values: Any) -> float:
-    """One rounding of the first floating tensor among them; zero where there is none."""
-    floats = (t for t in _tensors(values) if t.is_floating_point())
+    """One rounding of the first floating tensor among them; zero where there is none. Numbers that are bare
+    exponents are judged as integers, and what is cast to them was rounded before."""
+    floats = (t for t in tensors_in(values) if t.is_floating_point() and t.dtype is not EXPONENTS)
     return next((FINFO(t.dtype).eps / 2 for t in floats), 0.0)

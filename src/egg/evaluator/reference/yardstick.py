@@ -25,11 +25,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
 from egg.core.errors import TaskError
+from egg.evaluator.compare.integers import are_integers
 from egg.evaluator.operators.ops import base_name
 from egg.evaluator.reference.limits import FINFO, Asked
 from egg.evaluator.reference.roundings import computes
 from egg.evaluator.task.program import DOUBLE, in_dtypes, map_tensors, restrided
-from egg.evaluator.tensors.reals import as_reals, nudged
+from egg.evaluator.tensors.reals import EXPONENTS, as_reals, nudged
 
 SINGLE = {torch.float16: torch.float32, torch.bfloat16: torch.float32, torch.complex32: torch.complex64}
 
@@ -221,7 +222,7 @@ class Rounded(TorchDispatchMode):
         return self._unit
 
     def _moved(self, tensor: torch.Tensor, unit: float) -> torch.Tensor:
-        if not tensor.is_floating_point() or not tensor.numel():
+        if not tensor.is_floating_point() or tensor.dtype is EXPONENTS or not tensor.numel():
             return tensor
         lots = self.lots(tensor, max(unit, FINFO(tensor.dtype).eps))
         if self._whole:
@@ -257,7 +258,7 @@ def coarsest_rounding(
     """
     results = [leaf for _, leaf in outputs if isinstance(leaf, torch.Tensor) and leaf.is_floating_point()]
     own = outputs[position][1]
-    whole = isinstance(own, torch.Tensor) and not own.is_floating_point() and not own.is_complex()
+    whole = isinstance(own, torch.Tensor) and are_integers(own)
     finest = 0.0 if whole else min((FINFO(leaf.dtype).eps / 2 for leaf in results), default=0.0)
     return max(min(unit_of(inputs, module), program or 1.0), finest)
 

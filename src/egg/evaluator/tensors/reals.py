@@ -19,6 +19,10 @@ EIGHT_BITS = frozenset(
 )
 
 
+EXPONENTS = torch.float8_e8m0fnu
+"""Powers of two and nothing else: the scales that blocks of 8-bit elements share."""
+
+
 def as_reals(tensor: torch.Tensor) -> torch.Tensor:
     """The same values, for reading: of a complex or an 8-bit tensor in a type that can be computed with."""
     if tensor.is_complex():

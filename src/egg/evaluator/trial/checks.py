@@ -11,11 +11,12 @@ import torch
 
 from egg.core.evaluation import RefusalFacts
 from egg.core.policy import Policy
+from egg.evaluator.compare import copies
 from egg.evaluator.compare.compare import NOT_KNOWN, STILL, LeafError, Usual, Worst, by_conditioning, compare
-from egg.evaluator.compare.integers import NONE, Crossed
+from egg.evaluator.compare.integers import NONE, Crossed, are_integers
 from egg.evaluator.compare.places import wrong_places
 from egg.evaluator.reference import conditioning
-from egg.evaluator.reference.answers import inexact, same_bytes
+from egg.evaluator.reference.answers import same_bytes
 from egg.evaluator.reference.case import Case
 from egg.evaluator.reference.reference import Reference
 from egg.evaluator.reference.yardstick import Yardstick
@@ -46,6 +47,8 @@ class Checks:
     """The reference's own error at the task's own call, by the output's place."""
     crossed: dict[int, Crossed] = field(default_factory=dict)
     """Of outputs of integers, over all answers so far, by their place: how many are the next integer."""
+    computed: set[int] = field(default_factory=set)
+    """Places of outputs that are known to be computed, rather than moved."""
     banded: ClassVar[bool] = True
     """Whether elements are compared by their magnitude as well."""
 
@@ -90,10 +93,19 @@ class Checks:
         three = (tensor_of(got), tensor_of(expected), tensor_of(golden))
         banded = self.by_size(case, three[1])
         error = compare(*three, self.policy.precision, banded=banded)
-        if error.problem and not inexact(three[2]):
+        if error.problem and are_integers(three[1]):
             crossed = [tensor_of(leaf) for leaf in conditioning.crossed(self.reference, case, position)]
             return compare(*three, self.policy.precision, crossed=crossed)
-        if error.problem or (not error.passed and not error.relative < EXPLICABLE):
+        if error.problem:
+            return error
+        if error.max_ratio and self._copied(case, position, expected):
+            changed = copies.compare(three)
+            if changed:
+                return replace(error, problem=changed)
+        if not error.passed and isinstance(expected, float):
+            kind = conditioning.read_as(self.reference, case)
+            error = compare(*three, self.policy.precision, banded=banded, computed_in=kind)
+        if not error.passed and not error.relative < EXPLICABLE:
             return error
         functions = STILL
         if not error.passed and max(error.max_ratio, error.rms_ratio) <= 1.0:
@@ -104,6 +116,16 @@ class Checks:
             moved = functions | conditioning.moved(self.reference, case, position).times(case.leeway)
             error = compare(*three, self.policy.precision, moved, banded=banded)
         return self._by_conditioning(case, position, three, error)
+
+    def _copied(self, case: Case, position: int, expected: Any) -> bool:
+        """Whether the output is nowhere computed. Once it is, it is so at every question: each answer takes a
+        run of the reference."""
+        if position in self.computed or not isinstance(expected, torch.Tensor):
+            return False
+        if conditioning.copied(self.reference, case, position):
+            return True
+        self.computed.add(position)
+        return False
 
     def _by_conditioning(
         self, case: Case, position: int, three: Sequence[torch.Tensor], error: LeafError

@@ -14,10 +14,10 @@ from egg.core.source import Task
 from egg.expert.algebra import grouped_heads
 from egg.expert.algebra.across import products_across
 from egg.expert.algebra.channels_last import channels_last
-from egg.expert.algebra.compensated import rounded_sums
 from egg.expert.algebra.mask_layout import masks_by_key
 from egg.expert.algebra.overwritten import stored_in_place
 from egg.expert.algebra.padded_rows import padded_rows
+from egg.expert.algebra.rounded import rounded_where_it_shows
 from egg.expert.algebra.simplify import simplify
 from egg.expert.fusion.choices import Choices, Structure
 from egg.expert.fusion.structure import structured
@@ -68,7 +68,7 @@ def _faults_reported(doing: str) -> Iterator[None]:
 @_faults_reported("read the program")
 def graph_of(task: Task) -> Graph:
     """The program, simplified by what holds for every input."""
-    return stored_in_place(rounded_sums(simplify(capture(task))))
+    return stored_in_place(rounded_where_it_shows(simplify(capture(task))))
 
 
 @_faults_reported("wrote the kernels")

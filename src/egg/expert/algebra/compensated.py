@@ -3,38 +3,19 @@
 Values of 16 bits stay in fp32 within a kernel, which is as good as rounding each, or better. Not so where
 a program asks what was rounded off (Kahan, Fast2Sum): ``k += old - (p := old + k)`` is zero in exact
 arithmetic, and all of the compensation is in the difference. There the sum and what it is made of are rounded
-as PyTorch rounds them: they are computed in fp32 and cast.
+as PyTorch rounds them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
-from egg.expert.algebra.rewrite import Draft
-from egg.expert.graph import HALF, Graph, Node, Value
+from egg.expert.graph import HALF, Graph, Node
 
 
-def rounded_sums(graph: Graph) -> Graph:
-    """The graph with a cast behind every 16-bit value whose rounding error the program computes."""
-    needed = _with_terms(graph, {name for node in graph.nodes for name in _of_error(graph, node)})
-    if not needed:
-        return graph
-    nodes: list[Node] = []
-    values: dict[str, Value] = dict(graph.values)
-    for node in graph.nodes:
-        if len(node.outputs) != 1 or node.output not in needed:
-            nodes.append(node)
-            continue
-        draft = Draft(replace(graph, values=values), node)
-        own = graph.result(node)
-        given = [_wide(draft, str(name)) for name in node.inputs]
-        wide = draft.add(node.op, given, own.shape, "wide", "float32", **node.attributes)
-        draft.add("pointwise", [wide], own.shape, "rounded", own.dtype, fn="cast", scalars=())
-        rewrite = draft.done()
-        nodes += rewrite.nodes
-        values |= {value.name: value for value in rewrite.values}
-    return graph.rebuilt(tuple(nodes), values)
+def compensating(graph: Graph) -> set[str]:
+    """The 16-bit values whose rounding errors the program computes."""
+    return _with_terms(graph, {name for node in graph.nodes for name in _of_error(graph, node)})
 
 
 def _with_terms(graph: Graph, names: set[str]) -> set[str]:
@@ -53,7 +34,7 @@ def _of_error(graph: Graph, node: Node) -> Iterator[str]:
     if not _adds(graph, node, ("sub",)):
         return
     for name, other in (node.inputs, node.inputs[::-1]):
-        made = graph.producer(name)
+        made = graph.producer(str(name))
         if made is not None and _adds(graph, made, ("add", "sub")) and other in made.inputs:
             yield made.output
 
@@ -66,10 +47,3 @@ def _adds(graph: Graph, node: Node, functions: tuple[str, ...]) -> bool:
 def _is_half(graph: Graph, node: Node) -> bool:
     """Whether a node is a function of elements in 16 bits, which no cast has rounded."""
     return node.op == "pointwise" and node["fn"] != "cast" and graph.result(node).dtype in HALF
-
-
-def _wide(draft: Draft, name: str) -> str:
-    value = draft.graph.value(name)
-    if value.dtype not in HALF:
-        return name
-    return draft.add("pointwise", [name], value.shape, "wide", "float32", fn="cast", scalars=())

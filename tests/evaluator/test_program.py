@@ -325,6 +325,16 @@ def test_rerandomise_leaves_nothing_special():
     assert torch.equal(zoo.mask, torch.tril(torch.ones(8, 8)))
 
 
+def test_borders_stay_in_order_when_drawn_anew():
+    module = torch.nn.Module()
+    module.register_buffer("borders", torch.tensor([0.25, 0.75, 1.25, 1.75, 2.5]))
+    module.register_buffer("scales", (torch.rand(4, 4) + 0.5).to(torch.float8_e4m3fn))
+    before = {name: value.clone() for name, value in module.state_dict().items()}
+    rerandomise(module, 1)
+    assert bool((module.borders.diff() > 0).all())
+    assert all(not torch.equal(value, before[name]) for name, value in module.state_dict().items())
+
+
 def test_rerandomise_leaves_what_no_state_dict_hands_over():
     """Rotary frequencies: the other side makes them in its constructor, and would keep the old ones."""
     module = nn.Module()

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 import torch
 
 from egg.evaluator.task.signature import otherwise, signature_of
+from egg.evaluator.tensors.reals import as_reals
 from egg.evaluator.trial.refused import Refused
 from egg.evaluator.trial.trial import Notes, Trial
 
@@ -57,7 +58,7 @@ def _report_values(trial: Trial, state: Mapping[str, torch.Tensor]) -> None:
     different = [
         n
         for n, value in state.items()
-        if not torch.allclose(value, trial.reference.initial[n], equal_nan=True)
+        if not torch.allclose(as_reals(value), as_reals(trial.reference.initial[n]), equal_nan=True)
     ]
     if different:
         trial.warnings.append(

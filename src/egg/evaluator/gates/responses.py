@@ -30,9 +30,9 @@ from egg.evaluator.reference.answers import same_bytes
 from egg.evaluator.reference.case import Case
 from egg.evaluator.reference.reference import Reference
 from egg.evaluator.reference.yardstick import Rounded, Yardstick, converted, perturb, unit_of
-from egg.evaluator.task.distributions import kept_by_generic_weights
+from egg.evaluator.task.distributions import kept_by_generic_weights, rises
 from egg.evaluator.task.program import outputs_of
-from egg.evaluator.tensors.reals import as_reals
+from egg.evaluator.tensors.reals import as_reals, scaled
 from egg.evaluator.transport.exchange import pack, unpack
 from egg.evaluator.transport.freshen import Kind
 from egg.evaluator.trial.refused import Refused
@@ -194,9 +194,9 @@ def _inexact(tensor: torch.Tensor) -> bool:
 
 
 def _otherwise(value: torch.Tensor) -> torch.Tensor:
-    """In another order; a single number larger."""
-    if value.numel() == 1:
-        return value * LARGER
+    """In another order; a single number, or what is in order, larger."""
+    if value.numel() == 1 or rises(value):
+        return scaled(value, LARGER)
     generator = torch.Generator().manual_seed(secrets.randbits(48))
     order = torch.randperm(value.numel(), generator=generator).to(value.device)
     return value.reshape(-1)[order].reshape(value.shape)

@@ -45,6 +45,7 @@ def redraw(inputs: list[Any], name: str, seed: int) -> list[Any]:
 
 SPIKES = 3
 """Of each sort, in each floating input."""
+FEWEST_IN_ORDER = 3
 
 
 @torch.no_grad()
@@ -73,9 +74,10 @@ def rerandomise(module: nn.Module, seed: int) -> None:
     they are constant, as freshly made scales are); what is zero or one by initialisation
     (biases, norm gains, running statistics) becomes visibly neither, so that a kernel that
     leaves it out is seen. Integers, complex numbers and ``num_batches_tracked`` stay, and so do buffers
-    of exactly two values, which are masks (:mod:`egg.evaluator.reference.drawn`). Buffers
-    that are not persistent (rotary frequencies, caches) stay as well: the constructor makes
-    them, and no ``state_dict`` hands new values to the other side.
+    of exactly two values, which are masks (:mod:`egg.evaluator.reference.drawn`). A buffer that rises
+    (borders, as ``bucketize`` searches them) does so with other numbers. Buffers that are not persistent
+    (rotary frequencies, caches) stay as well: the constructor makes them, and no ``state_dict`` hands new
+    values to the other side.
     """
     draw = _Draw(seed)
     visited: set[int] = set()
@@ -86,8 +88,10 @@ def rerandomise(module: nn.Module, seed: int) -> None:
             if name in owner._non_persistent_buffers_set:
                 continue
             visited.add(id(tensor))
-            if not (name in owner._buffers and _is_mask(name, tensor)):
-                tensor.copy_(_generic(draw, owner, name, tensor))
+            kept = name in owner._buffers
+            if not (kept and _is_mask(name, tensor)):
+                made = _generic(draw, owner, name, tensor)
+                tensor.copy_(as_reals(made).sort().values if kept and rises(tensor) else made)
 
 
 def kept_by_generic_weights(module: nn.Module) -> list[str]:
@@ -100,6 +104,16 @@ def kept_by_generic_weights(module: nn.Module) -> list[str]:
         if last != "num_batches_tracked" and tensor.numel() and (mask or not tensor.is_floating_point()):
             found.append(name)
     return found
+
+
+def rises(tensor: torch.Tensor) -> bool:
+    """Whether a line of a few numbers is in order: what is searched must stay so."""
+    line = as_reals(tensor)
+    return (
+        tensor.dim() == 1
+        and len(line) >= FEWEST_IN_ORDER
+        and bool((line.diff() >= 0).all() & (line[0] < line[-1]))
+    )
 
 
 @torch.no_grad()

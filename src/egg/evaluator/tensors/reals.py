@@ -49,3 +49,10 @@ def nudged(tensor: torch.Tensor, lots: torch.Tensor) -> torch.Tensor:
         wide = tensor.float()
         return torch.addcmul(wide, wide, lots).to(tensor.dtype)
     return torch.addcmul(tensor, tensor, lots.to(tensor.dtype))
+
+
+def scaled(tensor: torch.Tensor, factor: float, offset: float = 0.0) -> torch.Tensor:
+    """``tensor * factor + offset`` in its own type, of 8-bit floats too."""
+    if tensor.dtype in EIGHT_BITS:
+        return narrowed(tensor.float() * factor + offset, tensor.dtype)
+    return tensor * factor + offset

@@ -26,6 +26,7 @@ from egg.evaluator.reference.yardstick import (
     perturb,
     unit_of,
 )
+from egg.evaluator.task.attributes import attributes_of, whole
 from egg.evaluator.task.program import map_tensors, outputs_of
 from egg.evaluator.tensors.reals import as_reals
 
@@ -134,8 +135,9 @@ def crossed(reference: Reference, case: Case, position: int) -> list[Any]:
 def copied(reference: Reference, case: Case, position: int) -> bool:
     """Whether an output is computed nowhere; not where that is not known."""
     module = reference.module
-    if reference.leaves:
-        return False
+    held = attributes_of(module)
+    if not all(name in held and whole(held[name]) for name in reference.leaves):
+        return False  # a number that an earlier call computed
 
     def forward() -> Copied:
         twin, inputs = converted(module, case.inputs, Yardstick.ITSELF)

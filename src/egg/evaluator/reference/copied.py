@@ -9,8 +9,8 @@ are computed from is.
 
 Everything that is not known counts as computed: memory that no operation of PyTorch made, operations that
 draw, what follows a floating number that the host read, casts to floats of 8 bits (beyond their largest
-number implementations differ), and casts of wide integers to floats (a kernel that counts in floats rounds
-there).
+number implementations differ), and casts of wide integers to floats that do not hold them (a kernel that
+counts in floats rounds there).
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from egg.evaluator.tensors.reals import EIGHT_BITS
 NAMES = """
 abs neg positive sign copysign floor ceil trunc relu clamp clamp_min clamp_max hardtanh threshold nan_to_num
 where masked_fill masked_select masked_scatter index index_select gather take embedding tril triu
-scatter index_put _unsafe_index _unsafe_index_put _index_put_impl put index_copy index_fill
-select_scatter slice_scatter diagonal_scatter as_strided_scatter diag diag_embed im2col
+scatter scatter_reduce index_reduce index_put _unsafe_index _unsafe_index_put _index_put_impl put
+index_copy index_fill select_scatter slice_scatter diagonal_scatter as_strided_scatter diag diag_embed im2col
 sort topk max min amax amin aminmax maximum minimum fmax fmin median nanmedian kthvalue mode cummax cummin
 max_pool1d max_pool1d_with_indices max_pool2d max_pool2d_with_indices max_pool3d max_pool3d_with_indices
 adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d
@@ -45,6 +45,8 @@ ACCUMULATE = 3
 """The place of the argument by which these add to what is there."""
 SHORT = 2
 """Bytes of integers that every float of 32 bits holds."""
+EXTREME = frozenset({"amax", "amin"})
+"""The reductions of a scatter that choose one of the numbers."""
 ADDING = frozenset({"index_put", "_unsafe_index_put", "_index_put_impl", "put"})
 
 
@@ -103,15 +105,32 @@ def selects(func: Any, args: Any, kwargs: Any, result: Any) -> bool:
         return False
     given = tensors_in((args, kwargs))
     if base_name(func) in COPIES:
-        coarse = any(t.dtype in EIGHT_BITS for t in made) or any(_wide_integer(t) for t in given)
+        wide = any(_wide_integer(t) for t in given) and not _holds_all(result, given)
+        coarse = wide or any(t.dtype in EIGHT_BITS for t in made)
         return not coarse or len({t.dtype for t in (*made, *given)}) == 1
     adds = name in ADDING and (kwargs.get("accumulate") or args[ACCUMULATE : ACCUMULATE + 1] == (True,))
     size = name == "abs" and any(t.is_complex() for t in given)
-    return not (adds or size or "reduce" in kwargs or len({t.dtype for t in made}) > 1)
+    joins = _reduction(name, args, kwargs) not in (None, *EXTREME)
+    return not (adds or size or joins or len({t.dtype for t in made}) > 1)
+
+
+def _reduction(name: str, args: Any, kwargs: Any) -> Any:
+    """How numbers that meet in one place are joined, where an operation says it."""
+    if name in ("scatter_reduce", "index_reduce"):
+        return kwargs["reduce"] if "reduce" in kwargs else args[4]
+    return kwargs.get("reduce")
 
 
 def _wide_integer(tensor: torch.Tensor) -> bool:
     return not _inexact(tensor) and tensor.itemsize > SHORT
+
+
+def _holds_all(result: Any, given: list[torch.Tensor]) -> bool:
+    """Whether a cast made floats of which each is the integer that it was given."""
+    source = given[-1]
+    if not isinstance(result, torch.Tensor) or result.is_complex() or result.shape != source.shape:
+        return False
+    return bool((result.double() == source.double()).all()) and result.dtype is not torch.float64
 
 
 def _inexact(tensor: torch.Tensor) -> bool:

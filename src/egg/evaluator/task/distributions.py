@@ -108,12 +108,10 @@ def kept_by_generic_weights(module: nn.Module) -> list[str]:
 
 def rises(tensor: torch.Tensor) -> bool:
     """Whether a line of a few numbers is in order: what is searched must stay so."""
+    if tensor.dim() != 1 or tensor.is_complex() or len(tensor) < FEWEST_IN_ORDER:
+        return False
     line = as_reals(tensor)
-    return (
-        tensor.dim() == 1
-        and len(line) >= FEWEST_IN_ORDER
-        and bool((line.diff() >= 0).all() & (line[0] < line[-1]))
-    )
+    return bool((line.diff() >= 0).all() & (line[0] < line[-1]))
 
 
 @torch.no_grad()

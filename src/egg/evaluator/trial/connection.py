@@ -22,6 +22,7 @@ from egg.evaluator.trial.refused import Refused
 
 COPY_SECONDS = 60.0
 RAISED = "candidate.error"
+TRUTH = "store 0 or 1 in a buffer of truth values: what other bits say is memory between calls"
 
 Reply = TypeVar("Reply")
 
@@ -157,8 +158,11 @@ class Connection:
     def candidate_state(self) -> dict[str, torch.Tensor]:
         """The candidate's own values of the agreed parameters, as it built them."""
         self.request(protocol.State(self.names, self.buffers.weights), COPY_SECONDS)
-        slots = self.buffers.weights
-        return {theirs: self.buffers.view(slots[theirs]).clone() for theirs in self.names.values()}
+        held = {theirs: self.buffers.view(self.buffers.weights[theirs]) for theirs in self.names.values()}
+        for name, value in held.items():
+            if value.dtype is torch.bool and bool((value.view(torch.uint8) > 1).any()):
+                raise Refused("state.buffers", f"{name} holds bytes that are no truth values", TRUTH)
+        return {name: value.clone() for name, value in held.items()}
 
     def end(self) -> None:
         if self.worker is not None:

@@ -25,6 +25,7 @@ from egg.evaluator.worker.held import parameters_of, parts_of, state_of
 from egg.evaluator.worker.importing import import_candidate
 from egg.evaluator.worker.inputs import Inputs
 from egg.evaluator.worker.instance import Instance
+from egg.evaluator.worker.outputs import as_bytes
 from egg.evaluator.worker.rewriting import rewrite
 from egg.evaluator.worker.settings import LeftChanged, process_unchanged
 
@@ -183,7 +184,7 @@ class Holding(Instance):
         assert self._module is not None
         state = state_of(self._module)
         for own, theirs in asked.names.items():
-            self._view(asked.slots[theirs]).copy_(state[own])
+            as_bytes(self._view(asked.slots[theirs])).copy_(as_bytes(state[own]))
         self._synchronize()
 
 

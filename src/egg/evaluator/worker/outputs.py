@@ -61,15 +61,15 @@ def copy_out(result: Any, destinations: list[torch.Tensor | None]) -> None:
 
 
 def lay(destination: torch.Tensor, leaf: torch.Tensor) -> None:
-    """Copy one output, if it is a plain tensor; the oracle finds the poison there otherwise.
+    """Copy one output, if it is a plain tensor; the oracle finds the poison there otherwise."""
+    if kind_of(leaf) == PLAIN:
+        _copy(as_bytes(destination), as_bytes(leaf))
 
-    Truth values are copied as bytes: a copy of PyTorch's would make 1 of a 2.
-    """
-    if kind_of(leaf) != PLAIN:
-        return
-    if leaf.dtype is torch.bool and leaf.layout == torch.strided:
-        destination, leaf = destination.view(torch.uint8), leaf.view(torch.uint8)
-    _copy(destination, leaf)
+
+def as_bytes(tensor: torch.Tensor) -> torch.Tensor:
+    """Truth values as bytes, anything else as it is: a copy of PyTorch's would make 1 of a 2."""
+    truth = tensor.dtype is torch.bool and tensor.layout == torch.strided
+    return tensor.view(torch.uint8) if truth else tensor
 
 
 def kind_of(leaf: torch.Tensor) -> str:

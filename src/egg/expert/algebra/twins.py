@@ -4,8 +4,8 @@ Authors write ``k.unsqueeze(-1)`` or ``table[index]`` wherever they need it. Two
 they are of one kind, with the same attributes, and their operands are the same or twins. Of costly ones the
 first stays: products, statistics, selections, whatever moves elements, and views of what is computed, which
 two groups would store twice. Pointwise twins may both stay: each reader computes its own from what lies in
-memory, which is cheaper than to store it. So may gathers of long rows: to read a table's rows again takes half
-of what it takes to store them and read them back.
+memory, which is cheaper than to store it. So may gathers of long rows: to read a table's rows again takes
+half of what it takes to store them and read them back.
 """
 
 from __future__ import annotations

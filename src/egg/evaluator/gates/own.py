@@ -30,8 +30,7 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from egg.core.errors import TaskError
-from egg.evaluator.compare.compare import compare
-from egg.evaluator.gates import build, provenance, remembered, repeated
+from egg.evaluator.gates import build, provenance, remembered, repeated, written
 from egg.evaluator.gates.left import compare_state, reference_state
 from egg.evaluator.gates.own_responses import OwnResponses
 from egg.evaluator.gates.own_ways import Ways
@@ -56,8 +55,6 @@ MOST_FLOPS = 2e11
 MOST_ELEMENTS = 600_000_000
 """That the reference makes or reads; with the flops, seconds of one CPU core in fp64."""
 SECONDS = 90.0
-MOST_COMPARED, MANY = 2_000_000, 100_000
-"""Elements that are compared first."""
 REPEATED_FLOPS = 2e10
 """Up to so many the call is repeated."""
 HALF_FLOPS = 2e10
@@ -102,6 +99,7 @@ def run(trial: Trial) -> Notes:
             reference, trial.candidate, trial.policy, settings, trial.forkserver, gpu=trial.gpu,
             restricted=trial.restricted, offline=offline,
         )  # fmt: skip
+        other.checks.computed |= trial.checks.computed
         steady = trial.watch is not None and trial.watch.steady
         try:
             notes = _Own(other, steady, cost).examined()
@@ -237,10 +235,10 @@ class _Own:
         numbers = trial.checks.check_form(case, answered.outputs)
         if reply.whole:
             trial.checks.check_values(case, trial.buffers.outputs(0), numbers)
-        elif not _anything(trial):
+        elif not written.anything(trial):
             raise _NotRun("no program that ran stores an element of an output")
-        elif not all(_right(trial, case, position) for position in range(len(case.outputs))):
-            trial.checks.check_values(case, _filled(trial, case))
+        elif not all(written.right(trial, case, position) for position in range(len(case.outputs))):
+            trial.checks.check_values(case, written.filled(trial, case))
         trial.checks.check_returned(case, answered)
         trial.checks.check_apart(case, answered.aliases)
         trial.checks.check_inputs_unchanged(case, index)
@@ -363,53 +361,3 @@ def _at_own_size(seen: Fault | Refused) -> Refused:
     evidence = f"at the task's own size: {seen.evidence}"
     hint = LIMITED if seen.reason == "limits.memory" else BRANCH
     return Refused(seen.reason, evidence, hint, facts=replace(seen.facts, own_size=True))
-
-
-def _anything(trial: Trial) -> bool:
-    """Whether the programs that ran stored any element of an output."""
-    masks = [mask for mask in trial.buffers.outputs(1) if mask is not None]
-    return not masks or any(bool((mask == 1).any()) for mask in masks)
-
-
-def _right(trial: Trial, case: Case, position: int) -> bool:
-    """Whether what was written of one output is right, seen among as many of the reference's own values.
-
-    A comparison of the whole takes far longer; it is made only where this one finds fault.
-    """
-    got, mask, expected = (
-        trial.buffers.outputs(0)[position],
-        trial.buffers.outputs(1)[position],
-        case.outputs[position][1],
-    )
-    if got is None or mask is None:
-        return True
-    written = (mask == 1).reshape(-1).nonzero().reshape(-1)
-    if len(written) > MOST_COMPARED:
-        written = written[torch.randint(len(written), (MOST_COMPARED,))]
-    others = torch.randint(expected.numel(), (max(len(written), MANY),))
-    wide = case.golden[position][1].reshape(-1)
-    flat, known = got.reshape(-1), expected.reshape(-1)
-    beside = known[others]
-    error = compare(
-        torch.cat((flat[written], beside)),
-        torch.cat((known[written], beside)),
-        torch.cat((wide[written], wide[others])),
-        trial.policy.precision,
-        banded=trial.checks.by_size(case, expected),
-    )
-    trial.checks.worst.checks += 1
-    trial.checks.worst.take(error)
-    return error.passed
-
-
-def _filled(trial: Trial, case: Case) -> list[torch.Tensor | None]:
-    """What was delivered where it was written, and the reference's value where no program of it ran."""
-    filled: list[torch.Tensor | None] = []
-    for got, mask, (_, expected) in zip(
-        trial.buffers.outputs(0), trial.buffers.outputs(1), case.outputs, strict=True
-    ):
-        if got is None or mask is None:
-            filled.append(None)
-        else:
-            filled.append(torch.where(mask == 1, got, expected))
-    return filled

@@ -8,9 +8,9 @@ computed by an earlier one. Integers and truth values are exact whatever compute
 are computed from is.
 
 Everything that is not known counts as computed: memory that no operation of PyTorch made, operations that
-draw, what follows a floating number that the host read, casts to floats of 8 bits (beyond their largest
-number implementations differ), and casts of wide integers to floats that do not hold them (a kernel that
-counts in floats rounds there).
+draw, what follows a computed number that the host read, numbers that the host made of one that was given,
+casts to floats of 8 bits (beyond their largest number implementations differ), and casts of wide integers to
+floats that do not hold them (a kernel that counts in floats rounds there).
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from typing import Any
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from egg.evaluator.operators.ops import COPIES, NEUTRAL, base_name
 from egg.evaluator.reference.roundings import READ_BY_HOST, memory_of, tensors_in, written_by
@@ -59,19 +60,25 @@ class Copied(TorchDispatchMode):
         """For each answer whether it was computed nowhere."""
         self._held: dict[int, StorageWeakRef] = {}
         """By the address of a memory's record, which stays taken while there is a weak reference to it."""
-        self._by_host = False
+        self._by_host = self._of_computed = False
+        """Whether the host read a floating number, and whether one that was computed."""
         for tensor in given:
             self._note(tensor, copied=True)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         given = tensors_in((args, kwargs))
-        copied = not self._by_host and all(map(self.holds, given))
+        numbers = self._by_host and any(
+            type(leaf) in (float, complex) for leaf in tree_leaves((args, kwargs))
+        )
+        copied = not (self._of_computed or numbers) and all(map(self.holds, given))
         result = func(*args, **kwargs)
         copied = copied and selects(func, args, kwargs, result)
         for tensor in (*tensors_in(result), *written_by(func, args, kwargs)):
             self._note(tensor, copied=copied)
-        self._by_host |= base_name(func) in READ_BY_HOST and any(map(_inexact, given))
+        if base_name(func) in READ_BY_HOST and any(map(_inexact, given)):
+            self._by_host = True
+            self._of_computed |= not all(map(self.holds, given))
         return result
 
     def answered(self, outputs: list[tuple[str, Any]]) -> None:
@@ -119,6 +126,10 @@ def _reduction(name: str, args: Any, kwargs: Any) -> Any:
     if name in ("scatter_reduce", "index_reduce"):
         return kwargs["reduce"] if "reduce" in kwargs else args[4]
     return kwargs.get("reduce")
+
+
+def _has_numbers(given: Any) -> bool:
+    return any(type(leaf) in (float, complex) for leaf in tree_leaves(given))
 
 
 def _wide_integer(tensor: torch.Tensor) -> bool:

@@ -98,7 +98,7 @@ class Checks:
             return compare(*three, self.policy.precision, crossed=crossed)
         if error.problem:
             return error
-        if error.max_ratio and self._copied(case, position, expected):
+        if error.max_ratio and self.copied(case, position, expected):
             changed = copies.compare(three)
             if changed:
                 return replace(error, problem=changed)
@@ -117,7 +117,7 @@ class Checks:
             error = compare(*three, self.policy.precision, moved, banded=banded)
         return self._by_conditioning(case, position, three, error)
 
-    def _copied(self, case: Case, position: int, expected: Any) -> bool:
+    def copied(self, case: Case, position: int, expected: Any) -> bool:
         """Whether the output is nowhere computed. Once it is, it is so at every question: each answer takes a
         run of the reference."""
         if position in self.computed or not isinstance(expected, torch.Tensor):

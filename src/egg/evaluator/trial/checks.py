@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -15,7 +17,7 @@ from egg.evaluator.compare import copies
 from egg.evaluator.compare.compare import NOT_KNOWN, STILL, LeafError, Usual, Worst, by_conditioning, compare
 from egg.evaluator.compare.integers import NONE, Crossed, are_integers
 from egg.evaluator.compare.places import wrong_places
-from egg.evaluator.reference import conditioning
+from egg.evaluator.reference import conditioning, ties
 from egg.evaluator.reference.answers import same_bytes
 from egg.evaluator.reference.case import Case
 from egg.evaluator.reference.reference import Reference
@@ -52,18 +54,69 @@ class Checks:
     banded: ClassVar[bool] = True
     """Whether elements are compared by their magnitude as well."""
 
-    def check(self, case: Case, outputs: Sequence[protocol.OutputForm] | None, index: int = 0) -> None:
+    def check(self, case: Case, outputs: Sequence[protocol.OutputForm] | None, index: int = 0) -> Case:
         """Form first, then every value of every output; raises :class:`Refused` at the first fault.
 
-        Without ``outputs`` only what lies in memory is checked: the form was, before.
+        Without ``outputs`` only what lies in memory is checked: the form was, before. Returns the question
+        with the answers that these agree with.
         """
         numbers = None if outputs is None else self.check_form(case, outputs)
-        self.check_values(case, self.buffers.outputs(index), numbers)
+        return self.check_values(case, self.buffers.outputs(index), numbers)
 
     def check_values(
         self, case: Case, delivered: list[torch.Tensor | None], numbers: list[float | None] | None = None
+    ) -> Case:
+        """Every value of every output that was ``delivered``, and the plain ``numbers`` if there are any.
+
+        Returns the question with the answers that they agree with (:meth:`agreed`).
+        """
+        return self.agreed(case, lambda answered: self.hold(answered, delivered, numbers), delivered)
+
+    def agreed(
+        self,
+        case: Case,
+        check: Callable[[Case], object],
+        delivered: Sequence[torch.Tensor | None] = (),
+    ) -> Case:
+        """The question with those of its right answers that pass ``check``: the reference's, or these with
+        equal elements in another order, where PyTorch leaves that open. The refusal is the reference's."""
+        before = copy.copy(self.worst), dict(self.usual), dict(self.crossed)
+        try:
+            check(case)
+        except Refused as wrong:
+            agreed, others = self._otherwise(case, check, delivered, before)
+            if agreed is None:
+                wrong.evidence += f" (with equal elements in {others} other orders as well)" if others else ""
+                raise
+            return agreed
+        return case
+
+    def _otherwise(
+        self,
+        case: Case,
+        check: Callable[[Case], object],
+        delivered: Sequence[torch.Tensor | None],
+        before: tuple[Worst, dict[int, Usual], dict[int, Crossed]],
+    ) -> tuple[Case | None, int]:
+        """Another right answer that passes, and how many were looked at; what was remembered ``before`` the
+        first one is remembered again."""
+        after, others = (self.worst, self.usual, self.crossed), 0
+        for other in ties.variants(self.reference, case, delivered):
+            others += 1
+            self.worst, self.usual, self.crossed = copy.copy(before[0]), dict(before[1]), dict(before[2])
+            with contextlib.suppress(Refused):
+                check(other)
+                return other, others
+        self.worst, self.usual, self.crossed = after
+        return None, others
+
+    def hold(
+        self,
+        case: Case,
+        delivered: Sequence[torch.Tensor | None],
+        numbers: list[float | None] | None = None,
     ) -> None:
-        """Every value of every output that was ``delivered``, and the plain ``numbers`` if there are any."""
+        """Every value, by these answers alone."""
         plain: Sequence[float | None] = numbers or [None] * len(case.outputs)
         self.worst.checks += 1
         for position, ((path, expected), (_, golden)) in enumerate(

@@ -13,7 +13,7 @@ import torch
 
 from egg.core.evaluation import RefusalFacts
 from egg.core.policy import Policy
-from egg.evaluator.compare import copies
+from egg.evaluator.compare import compensated, copies
 from egg.evaluator.compare.compare import NOT_KNOWN, STILL, LeafError, Usual, Worst, by_conditioning, compare
 from egg.evaluator.compare.integers import NONE, Crossed, are_integers
 from egg.evaluator.compare.places import wrong_places
@@ -51,6 +51,8 @@ class Checks:
     """Of outputs of integers, over all answers so far, by their place: how many are the next integer."""
     computed: set[int] = field(default_factory=set)
     """Places of outputs that are known to be computed, rather than moved."""
+    partners: dict[int, tuple[int, float]] = field(default_factory=dict)
+    """Of outputs that hold the rounding error of another one: its place, and the sign."""
     banded: ClassVar[bool] = True
     """Whether elements are compared by their magnitude as well."""
 
@@ -126,6 +128,8 @@ class Checks:
             if got is None:
                 continue
             error = self.error(case, position, got, expected, golden)
+            if error.of_noise and not error.problem:
+                error = self._with_its_partner(case, position, delivered, error)
             self.worst.take(error, own=case.own)
             if case.own:
                 before = self.usual.get(position, NOT_KNOWN)
@@ -169,6 +173,25 @@ class Checks:
             moved = functions | conditioning.moved(self.reference, case, position).times(case.leeway)
             error = compare(*three, self.policy.precision, moved, banded=banded)
         return self._by_conditioning(case, position, three, error)
+
+    def _with_its_partner(
+        self, case: Case, position: int, delivered: Sequence[torch.Tensor | None], error: LeafError
+    ) -> LeafError:
+        """Of an output that holds the rounding error of another one: the error of both together. Once that
+        was found it is so at every question, also where other inputs leave more to rounding."""
+        leaves, exact = [leaf for _, leaf in case.outputs], [leaf for _, leaf in case.golden]
+        if position not in self.partners and (found := compensated.partner(position, leaves, exact)):
+            self.partners[position] = found
+        other, sign = self.partners.get(position, (position, 0.0))
+        main, rest = delivered[other], delivered[position]
+        if other == position or main is None or rest is None:
+            return error
+        return compensated.together(
+            (main, leaves[other], exact[other]),
+            (rest, leaves[position], exact[position]),
+            sign,
+            self.policy.precision,
+        )
 
     def _copied(self, case: Case, position: int, expected: Any) -> bool:
         """Whether the output is nowhere computed. Once it is, it is so at every question: each answer takes a

@@ -64,8 +64,12 @@ def followed(
     trial: Any = SimpleNamespace(
         policy=TRIAL.policy,
         attempt=lambda *_: reply,
-        checks=SimpleNamespace(check_form=lambda *_: None),
-        buffers=SimpleNamespace(outputs=lambda: [candidate.clone()]),
+        checks=SimpleNamespace(
+            check_form=lambda *_: None, agreed=lambda asked, check, _delivered: check(asked)
+        ),
+        buffers=SimpleNamespace(
+            outputs=lambda: [candidate.clone()], snapshot=lambda _index: [candidate.clone()]
+        ),
     )
     case: Any = SimpleNamespace(outputs=[("0", reference)], golden=[("0", exact)], label="NaN")
     masks = None if unreached is None else lambda: [unreached]

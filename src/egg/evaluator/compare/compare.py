@@ -199,6 +199,8 @@ class LeafError:
     """Of all magnitudes the one where elements are furthest from what is allowed."""
     suspected: bool = False
     """Whether in some magnitude only the reference's error allows the candidate's."""
+    of_noise: bool = False
+    """Whether the reference has no digit of the answer right."""
 
     @property
     def of_all(self) -> tuple[float, float, float]:
@@ -328,6 +330,7 @@ def compare(
         errors.reference_off / count,
         band=band,
         suspected=suspected,
+        of_noise=ref > rms,
     )
 
 

@@ -206,8 +206,7 @@ def _answers(trial: Trial, inputs: list[Any], seed: int) -> Answers:
     case: Case = trial.reference.answer("one thing changed", inputs, own=False, seed=seed)
     trial.buffers.place(case)
     reply = trial.ask(case)
-    trial.check(case, reply)
-    return Answers.of(case, trial.buffers.outputs())
+    return Answers.of(trial.check(case, reply), trial.buffers.outputs())
 
 
 def noise_of(reference: Reference, inputs: list[Any], seed: int) -> list[float]:

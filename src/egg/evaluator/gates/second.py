@@ -112,6 +112,7 @@ class Beside:
             self.buffers,
             main.names,
             computed=trial.checks.computed,
+            partners=trial.checks.partners,
             allowed=allowed,
         )
 

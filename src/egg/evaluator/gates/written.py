@@ -53,8 +53,12 @@ def right(trial: Trial, case: Case, position: int) -> bool:
     return error.passed
 
 
-def filled(trial: Trial, case: Case) -> list[torch.Tensor | None]:
-    """What was delivered where it was written, and the reference's value where no program of it ran."""
+def hold(trial: Trial, case: Case) -> None:
+    """Every value that was written; the reference's own stand in where no program ran."""
+    trial.checks.hold(case, _filled(trial, case))
+
+
+def _filled(trial: Trial, case: Case) -> list[torch.Tensor | None]:
     filled: list[torch.Tensor | None] = []
     for got, mask, (_, expected) in zip(
         trial.buffers.outputs(0), trial.buffers.outputs(1), case.outputs, strict=True

@@ -28,6 +28,7 @@ from egg.core.errors import TaskError
 from egg.evaluator.compare.integers import are_integers
 from egg.evaluator.operators.ops import base_name
 from egg.evaluator.reference.limits import FINFO, Asked
+from egg.evaluator.reference.ordering import Choice, Chosen
 from egg.evaluator.reference.roundings import computes
 from egg.evaluator.task.program import DOUBLE, in_dtypes, map_tensors, restrided
 from egg.evaluator.tensors.reals import EXPONENTS, as_reals, nudged
@@ -103,10 +104,14 @@ FROM_ITS_INPUT = frozenset({"native_dropout", "rrelu_with_noise", "rrelu_with_no
 
 
 class Draws:
-    """What the random operations of one run drew, in order."""
+    """What the random operations of one run drew, in order, and what it chose among equal elements."""
 
-    def __init__(self) -> None:
-        self.drawn: list[tuple[str, torch.Tensor]] = []
+    def __init__(
+        self, drawn: Sequence[tuple[str, torch.Tensor]] = (), choices: Sequence[Choice] | None = None
+    ) -> None:
+        self.drawn = list(drawn)
+        self.choices = choices
+        """``None`` where every run chooses by itself."""
         self.other = ""
         """A random operation that could not be recorded."""
 
@@ -140,13 +145,16 @@ class Recorded(TorchDispatchMode):
 
 
 class Replayed(TorchDispatchMode):
-    """Gives each random operation what was drawn at its place before."""
+    """Gives each random operation what was drawn at its place before, and each order what was chosen."""
 
     def __init__(self, draws: Draws) -> None:
         super().__init__()
         self._draws = iter(draws.drawn)
+        self._chosen = None if draws.choices is None else Chosen(draws.choices)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if self._chosen is not None and (found := self._chosen.answer(func, args, kwargs or {})) is not None:
+            return found
         if not _random(func):
             return func(*args, **(kwargs or {}))
         name = _name(func)

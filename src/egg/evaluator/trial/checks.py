@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -11,11 +13,11 @@ import torch
 
 from egg.core.evaluation import RefusalFacts
 from egg.core.policy import Policy
-from egg.evaluator.compare import copies
+from egg.evaluator.compare import compensated, copies
 from egg.evaluator.compare.compare import NOT_KNOWN, STILL, LeafError, Usual, Worst, by_conditioning, compare
 from egg.evaluator.compare.integers import NONE, Crossed, are_integers
 from egg.evaluator.compare.places import wrong_places
-from egg.evaluator.reference import conditioning
+from egg.evaluator.reference import conditioning, ties
 from egg.evaluator.reference.answers import same_bytes
 from egg.evaluator.reference.case import Case
 from egg.evaluator.reference.reference import Reference
@@ -49,21 +51,74 @@ class Checks:
     """Of outputs of integers, over all answers so far, by their place: how many are the next integer."""
     computed: set[int] = field(default_factory=set)
     """Places of outputs that are known to be computed, rather than moved."""
+    partners: dict[int, tuple[int, float]] = field(default_factory=dict)
+    """Of outputs that hold the rounding error of another one: its place, and the sign."""
     banded: ClassVar[bool] = True
     """Whether elements are compared by their magnitude as well."""
 
-    def check(self, case: Case, outputs: Sequence[protocol.OutputForm] | None, index: int = 0) -> None:
+    def check(self, case: Case, outputs: Sequence[protocol.OutputForm] | None, index: int = 0) -> Case:
         """Form first, then every value of every output; raises :class:`Refused` at the first fault.
 
-        Without ``outputs`` only what lies in memory is checked: the form was, before.
+        Without ``outputs`` only what lies in memory is checked: the form was, before. Returns the question
+        with the answers that these agree with.
         """
         numbers = None if outputs is None else self.check_form(case, outputs)
-        self.check_values(case, self.buffers.outputs(index), numbers)
+        return self.check_values(case, self.buffers.outputs(index), numbers)
 
     def check_values(
         self, case: Case, delivered: list[torch.Tensor | None], numbers: list[float | None] | None = None
+    ) -> Case:
+        """Every value of every output that was ``delivered``, and the plain ``numbers`` if there are any.
+
+        Returns the question with the answers that they agree with (:meth:`agreed`).
+        """
+        return self.agreed(case, lambda answered: self.hold(answered, delivered, numbers), delivered)
+
+    def agreed(
+        self,
+        case: Case,
+        check: Callable[[Case], object],
+        delivered: Sequence[torch.Tensor | None] = (),
+    ) -> Case:
+        """The question with those of its right answers that pass ``check``: the reference's, or these with
+        equal elements in another order, where PyTorch leaves that open. The refusal is the reference's."""
+        before = copy.copy(self.worst), dict(self.usual), dict(self.crossed)
+        try:
+            check(case)
+        except Refused as wrong:
+            agreed, others = self._otherwise(case, check, delivered, before)
+            if agreed is None:
+                wrong.evidence += f" (with equal elements in {others} other orders as well)" if others else ""
+                raise
+            return agreed
+        return case
+
+    def _otherwise(
+        self,
+        case: Case,
+        check: Callable[[Case], object],
+        delivered: Sequence[torch.Tensor | None],
+        before: tuple[Worst, dict[int, Usual], dict[int, Crossed]],
+    ) -> tuple[Case | None, int]:
+        """Another right answer that passes, and how many were looked at; what was remembered ``before`` the
+        first one is remembered again."""
+        after, others = (self.worst, self.usual, self.crossed), 0
+        for other in ties.variants(self.reference, case, delivered):
+            others += 1
+            self.worst, self.usual, self.crossed = copy.copy(before[0]), dict(before[1]), dict(before[2])
+            with contextlib.suppress(Refused):
+                check(other)
+                return other, others
+        self.worst, self.usual, self.crossed = after
+        return None, others
+
+    def hold(
+        self,
+        case: Case,
+        delivered: Sequence[torch.Tensor | None],
+        numbers: list[float | None] | None = None,
     ) -> None:
-        """Every value of every output that was ``delivered``, and the plain ``numbers`` if there are any."""
+        """Every value, by these answers alone."""
         plain: Sequence[float | None] = numbers or [None] * len(case.outputs)
         self.worst.checks += 1
         for position, ((path, expected), (_, golden)) in enumerate(
@@ -73,6 +128,8 @@ class Checks:
             if got is None:
                 continue
             error = self.error(case, position, got, expected, golden)
+            if error.of_noise and not error.problem:
+                error = self._with_its_partner(case, position, delivered, error)
             self.worst.take(error, own=case.own)
             if case.own:
                 before = self.usual.get(position, NOT_KNOWN)
@@ -116,6 +173,25 @@ class Checks:
             moved = functions | conditioning.moved(self.reference, case, position).times(case.leeway)
             error = compare(*three, self.policy.precision, moved, banded=banded)
         return self._by_conditioning(case, position, three, error)
+
+    def _with_its_partner(
+        self, case: Case, position: int, delivered: Sequence[torch.Tensor | None], error: LeafError
+    ) -> LeafError:
+        """Of an output that holds the rounding error of another one: the error of both together. Once that
+        was found it is so at every question, also where other inputs leave more to rounding."""
+        leaves, exact = [leaf for _, leaf in case.outputs], [leaf for _, leaf in case.golden]
+        if position not in self.partners and (found := compensated.partner(position, leaves, exact)):
+            self.partners[position] = found
+        other, sign = self.partners.get(position, (position, 0.0))
+        main, rest = delivered[other], delivered[position]
+        if other == position or main is None or rest is None:
+            return error
+        return compensated.together(
+            (main, leaves[other], exact[other]),
+            (rest, leaves[position], exact[position]),
+            sign,
+            self.policy.precision,
+        )
 
     def copied(self, case: Case, position: int, expected: Any) -> bool:
         """Whether the output is nowhere computed. Once it is, it is so at every question: each answer takes a

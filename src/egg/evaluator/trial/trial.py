@@ -278,10 +278,12 @@ class Trial:
         if self.watch is not None:
             self.watch.see(record)
 
-    def check(self, case: Case, reply: protocol.Forwarded, index: int = 0) -> None:
-        """What one call delivered: its form, and every value."""
-        self.checks.check(case, reply.outputs, index)
-        self.checks.check_returned(case, reply)
+    def check(self, case: Case, reply: protocol.Forwarded, index: int = 0) -> Case:
+        """What one call delivered: its form, and every value; returns the question with the answers that
+        these agree with."""
+        agreed = self.checks.check(case, reply.outputs, index)
+        self.checks.check_returned(agreed, reply)
+        return agreed
 
     def expect(self, case: Case, reply: protocol.Forwarded, reason: str, what: str, hint: str) -> None:
         """Check a call after ``what``, which a wrong answer is the fault of: it is refused as ``reason``."""

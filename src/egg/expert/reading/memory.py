@@ -110,13 +110,8 @@ def moved_bits(builder: Builder, call: Call, tensor: Tensor) -> Call:
     are called; said so, it is a store at some places of an argument like any other.
     """
     shown, name = tensor.in_own_numbers(builder), _ELEMENTS.get(call.name, "")
-    new = call.get(name)
-    if (
-        shown is None
-        or not isinstance(new, Value)
-        or call.get("accumulate")
-        or call.get("reduce") is not None
-    ):
+    new, joins = call.get(name), bool(call.get("accumulate") or call.get("reduce"))
+    if shown is None or not isinstance(new, Value) or joins:
         return call
     new = builder.bits(builder.cast(new, call.dtype), shown.dtype)
     arguments = {**call.arguments, "self": shown, name: new}

@@ -222,7 +222,7 @@ class Builder:
         return self.one("where", [condition, yes, no], shape, dtype)
 
     def bits(self, value: Value, dtype: str) -> Value:
-        """The same bits taken for numbers of another dtype of the same width, as ``view(dtype)`` takes them."""
+        """The same bits taken for numbers of another dtype of the same width, as ``view(dtype)`` does."""
         maker = self.producers.get(value.name)
         if maker is not None and is_bits(maker, self.values):
             source = self.values[str(maker.inputs[0])]

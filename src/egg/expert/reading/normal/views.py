@@ -12,10 +12,10 @@ _WITH_BITS = frozenset(BYTES) - {"bool", "complex64", "complex128"}
 
 
 def _to_shape(b: Builder, call: Call) -> Lowered | None:
-    """Whatever the call is, its result has the operand's elements in order, or their bits as other numbers."""
+    """Whatever the call is, its result has the operand's elements in order, or their bits as others."""
     value = call["self"]
     if call.dtype != value.dtype:
-        known = _WITH_BITS >= {call.dtype, value.dtype}
+        known = {call.dtype, value.dtype} <= _WITH_BITS
         same = call.shape == extents(value) and BYTES[call.dtype] == BYTES[value.dtype]
         return b.bits(value, call.dtype) if known and same else None
     return b.reshape(value, call.shape)

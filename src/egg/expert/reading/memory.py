@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from egg.evaluator.task.dataless import Uncaptured
 from egg.expert.graph import Node, Value
 from egg.expert.reading.normal.builder import Builder, Call, extents, is_bits
+from egg.expert.reading.normal.spectra import block_put
 
 
 @dataclass
@@ -76,9 +77,11 @@ class Tensor:
             chain = tuple(view for view in chain if not is_bits(view, builder.values))
         for view in chain:
             sources.append(replayed(builder, view, sources[-1]))
-        value = new
-        for view, source in zip(reversed(chain), reversed(sources[:-1]), strict=True):
-            value = written_through(builder, view, source, value)
+        value = block_put(builder, self.room.current, chain, new)
+        if value is None:
+            value = new
+            for view, source in zip(reversed(chain), reversed(sources[:-1]), strict=True):
+                value = written_through(builder, view, source, value)
         self.room.current = value
         self.room.version += 1
         self.value, self.version = builder.bits(new, shown), self.room.version

@@ -336,6 +336,15 @@ class Graph:
         return replace(self, nodes=nodes, values={name: pool[name] for name in pool if name in used})
 
 
+def gathered_row(graph: Graph, node: Node) -> int:
+    """Elements that lie together in memory behind each place that a gather reads."""
+    table = graph.value(str(node.inputs[0]))
+    along = (node.get("dim", 0) or 0) % max(table.rank, 1)
+    if node["how"] not in ("embedding", "index_select") or not table.contiguous:
+        return 1
+    return product(table.shape[along + 1 :]).value
+
+
 def once(function: Callable[[Graph], T]) -> Callable[[Graph], T]:
     """What follows from a graph alone is found once, and kept with it as its cached properties are."""
     key = f"{function.__module__}.{function.__qualname__}"

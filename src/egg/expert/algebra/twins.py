@@ -4,18 +4,20 @@ Authors write ``k.unsqueeze(-1)`` or ``table[index]`` wherever they need it. Two
 they are of one kind, with the same attributes, and their operands are the same or twins. Of costly ones the
 first stays: products, statistics, selections, whatever moves elements, and views of what is computed, which
 two groups would store twice. Pointwise twins may both stay: each reader computes its own from what lies in
-memory, which is cheaper than to store it.
+memory, which is cheaper than to store it. So may gathers of long rows: to read a table's rows again takes half
+of what it takes to store them and read them back.
 """
 
 from __future__ import annotations
 
-from egg.expert.graph import Graph, Node
+from egg.expert.graph import Graph, Node, gathered_row
 
 COSTLY = frozenset(
-    {"matmul", "conv", "reduce", "norm", "softmax", "scan", "pool", "selection", "gather",
-     "scatter", "resample"}
-)  # fmt: skip
-SEEN_THROUGH = frozenset({"view", "pointwise", "where", "constant", "cat", "pad", "triangle"})
+    {"matmul", "conv", "reduce", "norm", "softmax", "scan", "pool", "selection", "scatter", "resample"}
+)
+SEEN_THROUGH = frozenset({"view", "pointwise", "where", "constant", "cat", "pad", "triangle", "gather"})
+LINE = 128
+"""Bytes of a row that is read at the full speed of memory wherever it lies."""
 
 
 def without_twins(graph: Graph) -> Graph:
@@ -34,7 +36,7 @@ def without_twins(graph: Graph) -> Graph:
         same |= {own: same.get(other, other) for own, other in zip(node.outputs, twin.outputs, strict=True)}
         kept = any(name in graph.results for name in node.outputs)
         shown = node.op == "view" and _is_of_computed(graph, node)
-        if not kept and (node.op in COSTLY or shown):
+        if not kept and (node.op in COSTLY or shown or _gathers_short_rows(graph, node)):
             instead |= dict(zip(node.outputs, twin.outputs, strict=True))
     if not instead:
         return graph
@@ -50,6 +52,13 @@ def _is_of_computed(graph: Graph, view: Node) -> bool:
     while source is not None and source.op == "view":
         source = graph.producer(str(source.inputs[0]))
     return source is not None and source.op != "constant"
+
+
+def _gathers_short_rows(graph: Graph, node: Node) -> bool:
+    if node.op != "gather":
+        return False
+    result = graph.result(node)
+    return gathered_row(graph, node) * result.bytes < LINE * result.elements.value
 
 
 def _equal(graph: Graph, node: Node, twin: Node) -> bool:

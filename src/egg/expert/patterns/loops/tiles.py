@@ -11,8 +11,9 @@ a second kernel.
 from __future__ import annotations
 
 from dataclasses import replace
+from math import inf
 
-from egg.expert.graph import BYTES
+from egg.expert.graph import BYTES, gathered_row
 from egg.expert.parts import Constant, Target
 from egg.expert.patterns.loops.arithmetic import is_heavy
 from egg.expert.patterns.loops.bags import WHOLE, bagged
@@ -54,6 +55,8 @@ focal loss takes 255 registers of a thread and one program fits into a multiproc
 four."""
 FEW = 8
 """Elements that a thread can have of each of its rows; twice as many of 16-bit ones."""
+ONE_EACH = 128
+"""Rows that four warps have, one for each thread."""
 ONE_WARP = 2048
 """Elements of rows across memory that one warp has: several statistics of 17 to 32 are joined between its
 lanes. Eight warps join them through shared memory: a softmax, an argmax and products of 19 channels took
@@ -220,12 +223,12 @@ def _lone(work: Work, block_x: int, sms: int) -> Plan:
 def _columns(work: Work, block_r: int, wanted: int) -> Plan:
     """Rows of a few elements that lie across memory: threads have whole ones, 16 bytes of neighbours at a
     time, so that nothing is exchanged. A program has 8 KiB on their way, unless that makes too few programs
-    or leaves many lanes beyond the last row. Where elements come through an index, whose arithmetic takes
-    registers, a thread has one row.
+    or leaves many lanes beyond the last row. Where single elements come through an index, whose arithmetic
+    takes registers, a thread has one row.
     """
     outer, kept = work.domain.outer_size.value, work.domain.kept_size.value
-    if _through_index(work):
-        return Plan("resident", min(power_of_two(kept), 128), block_r, 4)
+    if _through_index(work, shorter=ONE_EACH):
+        return Plan("resident", min(power_of_two(kept), ONE_EACH), block_r, 4)
     width = _column_width(work)
     vector = 16 // width if kept % (16 // width) == 0 else 1
     block_x = min(power_of_two(kept), 8192 // width // block_r)
@@ -356,12 +359,15 @@ def _pointwise(work: Work, target: Target) -> Plan:
     return Plan("pointwise", block_x, block_r, min(max(_below(block_x * block_r // 256), 1), 8))
 
 
-def _through_index(work: Work) -> bool:
-    """Whether a table is read at loaded places, with an element for each of the tile's."""
+def _through_index(work: Work, shorter: float = inf) -> bool:
+    """Whether a table is read at loaded places, with an element for each of the tile's. ``shorter``: than so
+    many elements its rows must be."""
     domain = work.domain
     whole = domain.kept_size.value * domain.reduced_size.value
     return any(
-        node.op == "gather" and work.graph.result(node).elements.value * 2 > whole
+        node.op == "gather"
+        and work.graph.result(node).elements.value * 2 > whole
+        and gathered_row(work.graph, node) < shorter
         for node in work.group.nodes
     )
 

@@ -115,6 +115,7 @@ def test_a_softplus_with_settings_of_its_own_makes_no_mish() -> None:
 
 def test_every_rule_has_a_case() -> None:
     tested = {rule for rule, _, _ in CASES.values()} | {
+        reductions.few_gathered,
         reductions.summed_product,
         views.whole,
         convolutions.summed,

@@ -60,7 +60,7 @@ def test_heads_under_different_names_must_agree():
     ("q", "kv"), [("b, h, n, d", "b, 1, n, d"), ("1, h, n, d", "b, h, n, d"), ("b, h, 1, d", "b, 1, n, d")]
 )
 def test_heads_that_broadcast_are_one_kernel(q: str, kv: str, causal: bool):
-    """Multi-query attention, and one table of queries for the whole batch: PyTorch computes both in pieces."""
+    """Multi-query attention, and one table of queries for the batch: PyTorch computes both in pieces."""
     inputs = ";".join(
         f"{name} = torch.randn({shape}, dtype=torch.float16)"
         for name, shape in (("q", q), ("k", kv), ("v", kv))

@@ -23,9 +23,9 @@ HEADS = 1
 
 
 def spread(graph: Graph, node: Node) -> Rewrite | None:
-    """Queries, keys and values that broadcast (one head of keys for all heads of queries, one table of queries
-    for the whole batch) as views of as many heads as there are: kernels read views where they lie, and a
-    library, which would compute in fp32 by two products and a softmax, has kernels for as many heads."""
+    """Operands that broadcast (one head of keys for all heads of queries, one table of queries for the whole
+    batch) as views of as many heads as there are: kernels read views where they lie, and a library, which
+    would compute in fp32 by two products and a softmax, has kernels for as many heads."""
     if node.op != "attention":
         return None
     made, operands = graph.result(node).shape[:-2], [graph.value(str(name)) for name in node.inputs[:3]]

@@ -89,4 +89,4 @@ def test_a_library_is_told_of_the_one_head_that_all_queries_read():
     graph = by_the_library(simplify(capture_once(Task("one head", source))), lambda name: True)
     (node,) = [node for node in graph if node.op == "attention"]
     assert node["grouped"]
-    assert [graph.value(name).shape[1].value for name in node.inputs[:3]] == [16, 1, 1]
+    assert [graph.value(str(name)).shape[1].value for name in node.inputs[:3]] == [16, 1, 1]

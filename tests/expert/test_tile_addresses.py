@@ -12,6 +12,7 @@ def kernel(x_ptr, n, width: tl.constexpr, BLOCK: tl.constexpr):
     c = tl.program_id(0)
     row = tl.arange(0, BLOCK)[:, None]
     column = (c * BLOCK + tl.arange(0, BLOCK))[None, :]
+    above, along = tl.arange(0, 16)[:, None], tl.arange(0, 16)[None, :]
     live = (row < n) & (column < width)
     for at in range(3):
         x = tl.load({address}, mask={mask}, other=0)
@@ -28,6 +29,7 @@ def kernel(x_ptr, n, width: tl.constexpr, BLOCK: tl.constexpr):
         ("x_ptr + tl.load(x_ptr + at).to(tl.int64)", "(column < n) & (row < n)", "(column < n) & (row < n)"),
         ("x_ptr + column", "(column < width) & (c < n)", ""),
         ("x_ptr + c", "(c < n)", ""),
+        ("x_ptr + above", "(along < n)", "(along < n)"),
         ("x_ptr + row * width + column", "live", ""),
         ("x_ptr + sums", "live", ""),
     ],

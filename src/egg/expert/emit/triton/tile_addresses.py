@@ -75,6 +75,10 @@ class _Sides:
 
     def _assign(self, node: ast.Assign | ast.AugAssign | ast.For) -> None:
         match node:
+            case ast.Assign(targets=[ast.Tuple(elts=targets)], value=ast.Tuple(elts=values)):
+                for target, made in list(zip(targets, map(self.of, values), strict=True)):
+                    self._name(target, made)
+                return
             case ast.For(target=target):
                 targets, made = [target], ()
             case ast.AugAssign(target=target, value=value):
@@ -82,12 +86,15 @@ class _Sides:
             case ast.Assign(targets=targets, value=value):
                 made = self.of(value)
         for target in targets:
-            if isinstance(target, ast.Name):
-                before = self._names.get(target.id, made)
-                self._names[target.id] = made if made == before else None
-            else:
-                inner = (inner.id for inner in ast.walk(target) if isinstance(inner, ast.Name))
-                self._names |= dict.fromkeys(inner)
+            self._name(target, made)
+
+    def _name(self, target: ast.expr, made: Sides) -> None:
+        if isinstance(target, ast.Name):
+            before = self._names.get(target.id, made)
+            self._names[target.id] = made if made == before else None
+        else:
+            inner = (inner.id for inner in ast.walk(target) if isinstance(inner, ast.Name))
+            self._names |= dict.fromkeys(inner)
 
     def of(self, node: ast.expr) -> Sides:
         match node:

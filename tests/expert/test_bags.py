@@ -10,7 +10,7 @@ import torch
 from egg.core.source import Task
 from egg.expert.assemble import graph_of
 from egg.expert.graph import LITERAL
-from tests.expert.elsewhere import normal, program, run, written
+from tests.expert.elsewhere import check, normal, program, run, written
 
 BAGS = "self.bags = nn.EmbeddingBag(rows, c, mode='{mode}')"
 PLACES = "places = torch.randint(0, rows, (n, k))"
@@ -102,3 +102,30 @@ def targets(count: int) -> list[Any]:
 def test_many_numbers_are_a_literal_and_few_stand_in_the_kernel() -> None:
     assert targets(20).count(LITERAL) == 1
     assert LITERAL not in targets(4)
+
+
+@pytest.mark.parametrize("fn", ["sum", "mean"])
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_a_few_short_rows_are_added_where_they_are_read(fn: str, dtype: str) -> None:
+    """Columns along the lanes, and a load of the index for each row of the tile."""
+    source = program(
+        f"return self.table(torch.stack((x, x // 2, 39 - x), -1)).{fn}(-2) * 2",
+        "x = torch.randint(0, 40, (batch, length))",
+        f"self.table = nn.Embedding(40, width, dtype=torch.{dtype})", "width", batch=64, length=24, width=32,
+    )  # fmt: skip
+    kernel = written(source).split("@triton.jit")[1].split("tl.store")[0]
+    assert "tl.sum(" not in kernel
+    places = [load for load in kernel.split("tl.load(") if load.startswith("x_ptr")]
+    assert places, kernel
+    assert all("col" not in load.split(",")[0] for load in places), kernel
+    digits = 2e-5 if dtype == "float32" else 2e-3
+    check(source, [32], [torch.arange(30).reshape(3, 10)], digits)
+
+
+def test_short_rows_at_places_beside_each_other_are_added_one_after_the_other() -> None:
+    source = program(
+        "return self.table(x).mean(-2) * 2", "x = torch.randint(0, 40, (batch, length, n))",
+        "self.table = nn.Embedding(40, width)", "width", batch=64, length=2400, n=3, width=32,
+    )  # fmt: skip
+    assert "BLOCK_R=1," in written(source).replace("GATHER_MEAN_MUL_BLOCK_R", "1"), written(source)
+    check(source, [32], [torch.arange(90).reshape(3, 10, 3) % 40])

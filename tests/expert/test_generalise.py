@@ -6,6 +6,7 @@ import pytest
 
 from egg.core.source import Task
 from egg.expert.graph import Graph, Node, Origin, Value
+from egg.expert.reading import capture as capturing
 from egg.expert.reading.capture import capture
 from egg.expert.reading.generalise import named_together
 from egg.expert.sizes import Size, Symbol
@@ -193,3 +194,29 @@ def test_a_number_that_is_computed_from_a_product_of_sizes_has_a_rule(forward: s
     assert symbol in graph.symbols.values()
     assert graph.fixed == {}
     check(graph, task)
+
+
+def test_other_numbers_of_layers_are_not_traced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A count among the integers changes the program, as a forward without data shows already."""
+    code = """
+import torch
+import torch.nn as nn
+class Model(nn.Module):
+    def __init__(self, width, tables):
+        super().__init__()
+        self.tables = nn.ModuleList(nn.Embedding(40, width) for _ in range(tables))
+    def forward(self, x):
+        return torch.cat([table(x[:, at]) for at, table in enumerate(self.tables)], 1) * 2
+batch, width, tables = 32, 24, 9
+def get_inputs():
+    return [torch.randint(0, 40, (batch, tables))]
+def get_init_inputs():
+    return [width, tables]
+"""
+    traced: list[int] = []
+    trace_of = capturing.trace
+    monkeypatch.setattr(capturing, "trace", lambda *given: traced.append(1) or trace_of(*given))
+    graph = capturing.capture(Task("tables", code))
+    assert sum(node.op == "gather" for node in graph) == 9
+    assert "batch" in graph.symbols
+    assert len(traced) <= 6

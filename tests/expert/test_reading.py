@@ -202,7 +202,7 @@ def test_a_scatter_of_many_stays_a_call() -> None:
     [
         "d = x.diagonal(); d += 1; return x",
         "d = x.diagonal(); x += 1; return d * 2",
-        "d = x.view(torch.int32); x += 1; return d + 1",
+        "d = x.view(torch.int8); x += 1; return d + 1",
     ],
 )
 def test_writes_that_no_view_explains_are_refused(forward: str) -> None:

@@ -12,7 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from egg.core.source import Task
-from egg.expert.algebra import RULES, amplified, convolutions, pointwise, reductions, views, writes
+from egg.expert.algebra import (
+    RULES,
+    amplified,
+    convolutions,
+    grouped_heads,
+    pointwise,
+    reductions,
+    views,
+    writes,
+)
 from egg.expert.algebra.rewrite import Rule
 from egg.expert.algebra.simplify import simplify, without_dead
 from egg.expert.graph import Graph, Node, Origin, Value, contiguous_stride
@@ -115,6 +124,8 @@ def test_a_softplus_with_settings_of_its_own_makes_no_mish() -> None:
 
 def test_every_rule_has_a_case() -> None:
     tested = {rule for rule, _, _ in CASES.values()} | {
+        grouped_heads.spread,
+        reductions.few_gathered,
         reductions.summed_product,
         views.whole,
         convolutions.summed,

@@ -5,7 +5,8 @@ they come from memory once for each head. Where all queries see the same keys, t
 queries of one head instead, so that one tile reads keys and values once for all of them: with one new token,
 which is the case of a decoder, that is most of the time.
 
-A library's attention takes fewer heads of keys than of queries as they are (:func:`by_the_library`).
+A library's attention takes fewer heads of keys than of queries as they are (:func:`by_the_library`), where it
+is told so: heads that merely broadcast are computed in fp32, by two products and a softmax.
 """
 
 from __future__ import annotations
@@ -19,6 +20,24 @@ from egg.expert.sizes import ONE, Size
 
 HEADS = 1
 """The dimension of the heads: batch, heads, places, depth."""
+
+
+def spread(graph: Graph, node: Node) -> Rewrite | None:
+    """Operands that broadcast (one head of keys for all heads of queries, one table of queries for the whole
+    batch) as views of as many heads as there are: kernels read views where they lie, and a library, which
+    would compute in fp32 by two products and a softmax, has kernels for as many heads."""
+    if node.op != "attention":
+        return None
+    made, operands = graph.result(node).shape[:-2], [graph.value(str(name)) for name in node.inputs[:3]]
+    if all(value.shape[:-2] == made for value in operands):
+        return None
+    draft, inputs = Draft(graph, node), list(node.inputs)
+    for place, value in enumerate(operands):
+        if value.shape[:-2] != made:
+            shape = (*made, *value.shape[-2:])
+            inputs[place] = draft.add("view", [value.name], shape, "heads", value.dtype, how="expand")
+    draft.add("attention", inputs, graph.result(node).shape, "attention", **node.attributes)
+    return draft.done()
 
 
 def grouped(graph: Graph, node: Node) -> Rewrite | None:
@@ -98,8 +117,18 @@ def _is_called(node: Node) -> bool:
     return node.op == "attention" and len(node.inputs) <= 4
 
 
+def _one_head(graph: Graph, name: str) -> Value | None:
+    """Keys or values of one head, which an expansion gives to all heads of queries (multi-query)."""
+    spread = made_by(graph, name, "view")
+    source = graph.value(str(spread.inputs[0])) if spread is not None else None
+    whole = graph.value(name).shape
+    if spread is None or source is None or spread["how"] != "expand" or source.rank != 4:
+        return None
+    return source if source.shape == (whole[0], ONE, *whole[2:]) else None
+
+
 def _with_few_heads(graph: Graph, node: Node) -> Node:
-    keys, values = (repeated(graph, str(name)) for name in node.inputs[1:3])
+    keys, values = (repeated(graph, str(name)) or _one_head(graph, str(name)) for name in node.inputs[1:3])
     if keys is None or values is None or node.get("fill") is not None:
         return node
     inputs = (node.inputs[0], keys.name, values.name, *node.inputs[3:])
@@ -124,4 +153,4 @@ def _without_unread(graph: Graph, nodes: list[Node], values: dict[str, Value]) -
     return graph.rebuilt(tuple(reversed(kept)), values)
 
 
-RULES: tuple[Rule, ...] = (grouped,)
+RULES: tuple[Rule, ...] = (grouped, spread)

@@ -6,13 +6,17 @@ from dataclasses import replace
 
 from egg.expert.algebra.pointwise import factor_of
 from egg.expert.algebra.rewrite import Draft, Rewrite, Rule, instead, made_by, only_reader
-from egg.expert.graph import Graph, Node, Value
+from egg.expert.graph import HALF, Graph, Node, Value
 from egg.expert.sizes import ONE, Size
 
 _MERGING = frozenset({"sum", "mean", "max", "min", "prod", "any", "all", "logsumexp"})
 """Done over some dimensions and then over others, they are done over all of them."""
 _OF_ONE = frozenset({"sum", "mean", "max", "min", "prod", "logsumexp"})
 """Of one element they are that element."""
+FEW_ROWS = 4
+"""Gathered rows whose sum is written out."""
+SHORT_ROWS = 128
+"""Elements of so many rows together, up to which there is no program for each bag of them."""
 
 
 def of_one(graph: Graph, node: Node) -> Rewrite | None:
@@ -215,12 +219,56 @@ def row_after(graph: Graph, node: Node) -> Rewrite | None:
     return None
 
 
+def few_gathered(graph: Graph, node: Node) -> Rewrite | None:
+    """A sum or mean over so few gathered rows is written out, a term for each, where the rows are short.
+
+    Threads of a reduction would share what one index leads to, and load single elements at an index each; as
+    a pass over the results, columns lie along the lanes, and a row's index is loaded once for 16 bytes.
+    """
+    gather = _summed(graph, node, "gather")
+    if gather is None or gather["how"] != "embedding" or not only_reader(graph, gather.output):
+        return None
+    made, result, index = graph.result(gather), graph.result(node), graph.value(str(gather.inputs[1]))
+    table = graph.value(str(gather.inputs[0]))
+    dims = [d % made.rank for d in node["dims"]]
+    if len(dims) != 1 or dims[0] >= index.rank or made.dtype != result.dtype or not made.floating:
+        return None
+    count, (dim,) = made.shape[dims[0]], dims
+    if count.factors or not 1 < count.number <= FEW_ROWS or count.number * table.shape[-1].value > SHORT_ROWS:
+        return None
+    draft, total, wide = Draft(graph, node), "", "float32" if made.dtype in HALF else made.dtype
+    one = tuple(ONE if d == dim else size for d, size in enumerate(index.shape))
+    kept = tuple(size for d, size in enumerate(index.shape) if d != dim)
+    for at in range(count.number):
+        starts = tuple(at if d == dim else 0 for d in range(index.rank))
+        cut = {"how": "slice", "starts": starts, "steps": (1,) * index.rank}
+        place = draft.add("view", [index.name], one, "place", index.dtype, **cut)
+        place = draft.add("view", [place], kept, "place", index.dtype, how="reshape")
+        shape = (*kept, table.shape[-1])
+        row = draft.add("gather", [table.name, place], shape, "row", table.dtype, **gather.attributes)
+        if wide != made.dtype:
+            row = draft.add("pointwise", [row], shape, "wide", wide, fn="cast", scalars=())
+        total = (
+            draft.add("pointwise", [total, row], shape, "sum", wide, fn="add", scalars=()) if total else row
+        )
+    shape = draft.value(total).shape
+    if node["fn"] == "mean":
+        total = draft.add(
+            "pointwise", [total], shape, "mean", wide, fn="div", scalars=(None, float(count.number))
+        )
+    if wide != made.dtype:
+        total = draft.add("pointwise", [total], shape, "narrow", fn="cast", scalars=())
+    draft.add("view", [total], result.shape, "reshape", how="reshape")
+    return draft.done()
+
+
 def _row_like(bias: Value, columns: Size) -> bool:
     return bias.rank >= 1 and bias.shape[-1] == columns
 
 
 RULES: tuple[Rule, ...] = (
     of_one,
+    few_gathered,
     outer_product,
     inner_products,
     summed_scatter,

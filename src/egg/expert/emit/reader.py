@@ -75,9 +75,6 @@ class Reader:
     """What a load gives where its mask does not hold."""
     scalars: frozenset[str] = frozenset()
     """Indices that are one number for a whole program: the matrix of a batch that it works on."""
-    single: frozenset[str] = frozenset()
-    """Indices that are one number, too, which may overshoot or be guarded: an address of them alone is
-    repeated over the tile that its mask is for."""
     language: Language = TRITON
     takes_rows: bool = False
     """Whether rows may be gathered where they are read. Nobody else reads these then; a loop that reads an
@@ -122,8 +119,6 @@ class Reader:
         at, mask = self._reached(value, index, guards)
         pointer = self.pointer(value)
         where = pointer if at == Expr() else f"{pointer} + {at}"
-        if mask and at.symbols() <= self.single:
-            where += f" + 0 * ({mask})"
         other = "0.0" if value.dtype.startswith("float8") else self.other
         text = self.language.load(where, mask, other, self.hints.get(value.name, ""))
         return self._loaded(value, text)

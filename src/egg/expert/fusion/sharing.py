@@ -17,6 +17,7 @@ from typing import Any
 from egg.expert.emit.host import Host
 from egg.expert.emit.names import numbered, renamed_functions
 from egg.expert.emit.triton.plain_sizes import with_caller_sizes, with_runtime_sizes
+from egg.expert.emit.triton.tile_addresses import with_tile_addresses
 from egg.expert.fusion import shape_families
 from egg.expert.fusion.local import (
     Local,
@@ -95,11 +96,13 @@ class _Writing:
         )
 
     def _with_runtime_sizes(self, parts: Sequence[Part]) -> tuple[Part, ...]:
-        """Kernels take sizes as plain arguments that the caller chooses, or that have too many values."""
+        """Kernels take sizes as plain arguments that the caller chooses, or that have too many values, and
+        load from tiles of addresses where their masks are tiles."""
         texts: dict[str, str] = {}
         for kernel, text in {name: text for part in parts for name, text in part.kernels.items()}.items():
             many = [size for size, values in self._called_with.get(kernel, {}).items() if len(values) > MOST]
-            texts[kernel] = with_caller_sizes(with_runtime_sizes(text, many), self._chosen.get(kernel, {}))
+            sized = with_caller_sizes(with_runtime_sizes(text, many), self._chosen.get(kernel, {}))
+            texts[kernel] = with_tile_addresses(sized)
         return tuple(replace(p, kernels={name: texts[name] for name in p.kernels}) for p in parts)
 
     def _note(self, part: Part, graph: Graph, group: Group) -> None:

@@ -53,6 +53,8 @@ def scalar_call(fn: str, operands: Texts, tensors: Sequence[bool], result: str) 
     if fn in BITS:
         text = f"{operands[0]}.view(torch.{BITS[fn]})"
         return text if result == BITS[fn] else f"{text}.to(torch.{result})"
+    if fn == "bits":
+        return f"{_tight(operands[0])}.view(torch.{result})"
     if fn in ("max_key", "min_key"):
         x, nan = _tight(operands[0]), MAX_NAN if fn == "max_key" else MIN_NAN
         return f"torch.where({x} == {x}, {_flipped(f'{x}.view(torch.int32)')}, {nan})"

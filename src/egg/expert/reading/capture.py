@@ -24,7 +24,7 @@ from egg.expert.graph import Graph, Node, Origin, Usage, Value
 from egg.expert.nesting import form_of, is_named
 from egg.expert.reading.formats import formats
 from egg.expert.reading.generalise import generalised
-from egg.expert.reading.memory import Tensor, chain_between
+from egg.expert.reading.memory import Tensor, chain_between, moved_bits
 from egg.expert.reading.normal import RULES, Builder, Call, lower
 from egg.expert.reading.normal.builder import dtype_name, extents, plain
 from egg.expert.reading.normal.matrices import factors
@@ -178,6 +178,8 @@ class _Translation:
         self._builder.label = ""
         start = len(self._builder.nodes)
         try:
+            if in_place and isinstance(held.get("self"), Tensor):
+                call = moved_bits(self._builder, call, held["self"])
             lowered = lower(self._builder, call)
         except (KeyError, IndexError, AttributeError, AssertionError, ZeroDivisionError) as error:
             raise Uncaptured(f"{name} cannot be read: {type(error).__name__}: {error}") from error
@@ -221,7 +223,7 @@ class _Translation:
 
     def _viewable(self, source: Tensor, value: Value, views: tuple[Node, ...]) -> bool:
         """Whether PyTorch makes no copy: a reshape of what is not laid out for it does."""
-        if not any(view["how"] == "reshape" for view in views) or len(views) > 1:
+        if not any(view.get("how") == "reshape" for view in views) or len(views) > 1:
             return True
         strides = [s.value for s in source.value.stride]
         try:
@@ -362,8 +364,8 @@ def _shares(schema: Any, source: Value) -> bool:
 
 def _shows(node: Node) -> bool:
     """Whether a node stands for a call that shows another tensor's memory, and yet is no view of ours: a
-    diagonal, bits that are taken for other numbers."""
-    return node.op in ("library", "gather") or str(node.get("fn", "")).startswith("of_")
+    diagonal, bits that are taken for fewer or for more numbers."""
+    return node.op in ("library", "gather")
 
 
 def _is_dense(tensor: torch.Tensor) -> bool:

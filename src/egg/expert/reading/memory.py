@@ -3,16 +3,18 @@
 A graph of values knows no writes. So every piece of memory is a *room* with a current value, and a tensor is
 a room and the chain of views that leads from the room to it. Reading a tensor after its room was written
 replays the chain on the new value. Writing into a view puts the new elements into the room's value: views
-that only move elements are undone, a slice is put back between its neighbours.
+that only move elements are undone, a slice is put back between its neighbours. Bits that are taken for other
+numbers (``cache.view(torch.uint8)``) are a view like the others.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from egg.evaluator.task.dataless import Uncaptured
 from egg.expert.graph import Node, Value
-from egg.expert.reading.normal.builder import Builder, extents
+from egg.expert.reading.normal.builder import Builder, Call, extents, is_bits
+from egg.expert.reading.normal.spectra import block_put
 
 
 @dataclass
@@ -53,23 +55,36 @@ class Tensor:
             self.value, self.version = value, self.room.version
         return self.value
 
+    def in_own_numbers(self, builder: Builder) -> Value | None:
+        """What it shows, in the numbers of its room; ``None`` where these are its own."""
+        shown = self.room.current
+        if self.value.dtype == shown.dtype or self.beside is not None:
+            return None
+        for view in self.chain:
+            shown = shown if is_bits(view, builder.values) else replayed(builder, view, shown)
+        return shown
+
     def viewed(self, value: Value, views: tuple[Node, ...]) -> Tensor:
         """A further look, through nodes that lead from this one's value to ``value``."""
         return Tensor(self.room, value, self.version, (*self.chain, *views), self.beside)
 
     def write(self, builder: Builder, new: Value) -> None:
-        """Everything that shares the memory sees it from now on."""
+        """Everything that shares the memory sees it from now on. ``new`` may be in the room's numbers."""
         if self.beside is not None:
             raise Uncaptured(f"forward writes into what {self.beside[2]} shows of another tensor")
-        sources = [self.room.current]
-        for view in self.chain:
+        sources, chain, shown = [self.room.current], self.chain, self.value.dtype
+        if new.dtype != shown:
+            chain = tuple(view for view in chain if not is_bits(view, builder.values))
+        for view in chain:
             sources.append(replayed(builder, view, sources[-1]))
-        value = new
-        for view, source in zip(reversed(self.chain), reversed(sources[:-1]), strict=True):
-            value = written_through(builder, view, source, value)
+        value = block_put(builder, self.room.current, chain, new)
+        if value is None:
+            value = new
+            for view, source in zip(reversed(chain), reversed(sources[:-1]), strict=True):
+                value = written_through(builder, view, source, value)
         self.room.current = value
         self.room.version += 1
-        self.value, self.version = new, self.room.version
+        self.value, self.version = builder.bits(new, shown), self.room.version
 
 
 def chain_between(builder: Builder, source: Value, result: Value) -> tuple[Node, ...] | None:
@@ -79,17 +94,39 @@ def chain_between(builder: Builder, source: Value, result: Value) -> tuple[Node,
     name = result.name
     while name != source.name:
         node = made.get(name)
-        if node is None or node.op != "view" or node.inputs[0] is None:
+        if node is None or not (node.op == "view" or is_bits(node, builder.values)):
             return None
         found.append(node)
-        name = node.inputs[0]
+        name = str(node.inputs[0])
     return tuple(reversed(found))
+
+
+_ELEMENTS = {"copy": "src", "index_put": "values", "_index_put_impl": "values", "index_copy": "source",
+             "scatter": "src"}  # fmt: skip
+"""Writes that only put elements into places, and the argument that has those."""
+
+
+def moved_bits(builder: Builder, call: Call, tensor: Tensor) -> Call:
+    """A write of elements through bits that are taken for others, as a write of the room's own numbers.
+
+    ``cache.view(torch.uint8)[slots] = rows.view(torch.uint8)`` puts rows into the cache, whatever their bits
+    are called; said so, it is a store at some places of an argument like any other.
+    """
+    shown, name = tensor.in_own_numbers(builder), _ELEMENTS.get(call.name, "")
+    new, joins = call.get(name), bool(call.get("accumulate") or call.get("reduce"))
+    if shown is None or not isinstance(new, Value) or joins:
+        return call
+    new = builder.bits(builder.cast(new, call.dtype), shown.dtype)
+    arguments = {**call.arguments, "self": shown, name: new}
+    return replace(call, arguments=arguments, results=((call.shape, shown.dtype),))
 
 
 def replayed(builder: Builder, view: Node, source: Value) -> Value:
     """The same view of another value."""
     shape = extents(builder.values[view.output])
-    match view["how"]:
+    match view.get("how", "bits"):
+        case "bits":
+            return builder.bits(source, builder.values[view.output].dtype)
         case "permute":
             return builder.permute(source, view["dims"])
         case "flip":
@@ -108,7 +145,9 @@ def replayed(builder: Builder, view: Node, source: Value) -> Value:
 
 def written_through(builder: Builder, view: Node, source: Value, new: Value) -> Value:
     """``source`` with the elements that ``view`` shows replaced by ``new``."""
-    match view["how"]:
+    match view.get("how", "bits"):
+        case "bits":
+            return builder.bits(new, source.dtype)
         case "permute":
             back = [0] * len(view["dims"])
             for place, dim in enumerate(view["dims"]):

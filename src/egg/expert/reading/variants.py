@@ -8,12 +8,13 @@ program does, stays as it is.
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from egg.core.errors import MachineError, TaskError
 from egg.core.source import Task
-from egg.evaluator.task.dataless import run_without_data
+from egg.evaluator.task.dataless import calls_without_data
 from egg.evaluator.task.knobs import Knob, find_knobs, rewritten
 from egg.evaluator.task.program import Program
 from egg.expert.graph import Graph, Node
@@ -28,6 +29,13 @@ TRACES, RUNS, REHEARSALS = 9_000, 60_000, 6_000
 task is captured alike on every machine; each program has a few tries whatever its length."""
 LARGE = 300
 """Programs with more nodes are captured at one size less."""
+
+LAYERS = frozenset(
+    ["linear", "bilinear", "embedding", "embedding_bag", "conv1d", "conv2d", "conv3d", "conv_transpose1d",
+     "conv_transpose2d", "conv_transpose3d", "batch_norm", "layer_norm", "group_norm", "instance_norm",
+     "rms_norm", "scaled_dot_product_attention"]
+)  # fmt: skip
+"""Calls of which each is a node of its own, by the names of their functions."""
 
 SIZED = frozenset(
     [
@@ -60,7 +68,8 @@ class Variants:
     knobs: list[Knob] = field(default_factory=list)
     _made: dict[Sizes, Capture | None] = field(default_factory=dict)
     _changed: dict[Changes, Variant | None] = field(default_factory=dict)
-    _running: dict[Sizes, bool] = field(default_factory=dict)
+    _running: dict[Sizes, Counter[str] | None] = field(default_factory=dict)
+    """The layers that a forward calls, and how often; ``None`` where it does not work."""
     _traces: int = 0
     _runs_left: int = 0
     _rehearsals: int = 0
@@ -89,13 +98,14 @@ class Variants:
     def found(self, turned: Sequence[int], base: Variant) -> tuple[list[Variant], tuple[int, ...]]:
         """Captures with as many of ``turned`` moved as the program allows, and those that are.
 
-        Whether sizes fit together is asked of a plain forward, which is much cheaper than a trace; whether
-        the program still does the same only a trace shows, and is asked knob by knob where it does not:
-        at one size each, and at all of them where some size turned out to change it.
+        Whether sizes fit together, and leave the program its layers, is asked of a plain forward, which is
+        much cheaper than a trace; whether the program still does the same only a trace shows, and is asked
+        knob by knob where it does not: at one size each, and at all of them where some size turned out to
+        change it.
         """
         count = VARIANTS if len(base.graph.nodes) <= LARGE else VARIANTS - 1
         checks: tuple[tuple[Check, int], ...] = (
-            (self._runs, count),
+            (self._runs_alike, count),
             (lambda sizes: self.at(sizes, base) is not None, 1),
             (lambda sizes: self._runs(sizes) and not self._changes(sizes, base), count),
         )
@@ -166,13 +176,28 @@ class Variants:
             if self._runs_left <= 0:
                 return False
             self._runs_left -= 1
-            try:
-                with Program.load(self._task_at(sizes)) as program:
-                    run_without_data(program)
-                self._running[sizes] = True
-            except (TaskError, MachineError):
-                self._running[sizes] = False
-        return self._running[sizes]
+            self._running[sizes] = self._layers(self._task_at(sizes))
+        return self._running[sizes] is not None
+
+    def _layers(self, task: Task) -> Counter[str] | None:
+        try:
+            with Program.load(task) as program:
+                names = (call.partition(" ")[0] for call in calls_without_data(program))
+                return Counter(name for name in names if name in LAYERS)
+        except (TaskError, MachineError):
+            return None
+
+    def _runs_alike(self, sizes: Sizes) -> bool:
+        return self._runs(sizes) and not self._has_other_layers(sizes)
+
+    def _has_other_layers(self, sizes: Sizes) -> bool:
+        """Whether a forward calls more or fewer layers there: then it is another program, and need not be
+        traced to be known as one. That takes many times as long, and a count of tables or of layers among
+        the integers is tried in many ways."""
+        if self.original not in self._running:
+            self._running[self.original] = self._layers(self.task)
+        own, other = self._running[self.original], self._running.get(sizes)
+        return own is not None and other is not None and own != other
 
     def _changes(self, sizes: Sizes, base: Variant) -> bool:
         """Whether the program is known to do something else at these sizes."""
@@ -183,6 +208,9 @@ class Variants:
         """The program at other sizes; ``None`` where it does not run, or does something else there."""
         if sizes not in self._made:
             if self._traces <= 0 or not self._runs(sizes):
+                return None
+            if self._has_other_layers(sizes):
+                self._made[sizes] = None
                 return None
             self._traces -= 1
             try:

@@ -42,6 +42,7 @@ _TAKES_ANY = frozenset(
         "masked_fill",
         "of_e4m3",
         "of_e5m2",
+        "bits",
         "key_value",
     }
 )

@@ -10,6 +10,7 @@ import math
 from egg.expert.emit.keys import MAX_NAN, MIN_NAN
 from egg.expert.emit.triton.scalar_call import Call, Rule, is_literal, literal, number_text
 from egg.expert.emit.triton.types import FLOAT8, TYPES
+from egg.expert.graph import HALF
 from egg.expert.parts import Unfit
 from egg.expert.sizes import Size
 
@@ -235,6 +236,8 @@ def _cast(call: Call) -> str:
 
 def _of_e4m3(call: Call) -> str:
     """The number that a byte means: as a half its exponent is 8 too small, and its one NaN is a number."""
+    if call.result in FLOAT8:
+        return _bits(call)
     byte = f"{call[0]}.to(tl.int32)"
     half = f"((({byte} & 128) << 8) | (({byte} & 127) << 7)).to(tl.int16).to(tl.float16, bitcast=True)"
     return f'tl.where(({byte} & 127) == 127, float("nan"), {half}.to(tl.float32) * 256.0)'
@@ -243,6 +246,17 @@ def _of_e4m3(call: Call) -> str:
 def _of_e5m2(call: Call) -> str:
     """The upper byte of a half."""
     return f"({call[0]}.to(tl.int32) << 8).to(tl.int16).to(tl.float16, bitcast=True).to(tl.float32)"
+
+
+def _bits(call: Call) -> str:
+    """Floats of 16 bits are in fp32 registers, whole numbers perhaps in wider ones: first they go back."""
+    text, source, result = call[0], call.dtypes[0], call.result
+    known = {**TYPES, **FLOAT8}
+    if is_literal(text) or not {source, result} <= known.keys():
+        raise Unfit(f"no kernel takes bits of {source} for {result}")
+    text = text if source in FLOAT8 else f"{text}.to({known[source]})"
+    text = f"{text}.to({known[result]}, bitcast=True)"
+    return f"{text}.to(tl.float32)" if result in HALF else text
 
 
 def _key(nan: int) -> Rule:
@@ -373,6 +387,7 @@ RULES: dict[str, Rule] = {
     "bitwise_not": _bitwise_not,
     "of_e4m3": _of_e4m3,
     "of_e5m2": _of_e5m2,
+    "bits": _bits,
     "max_key": _key(MAX_NAN),
     "min_key": _key(MIN_NAN),
     "key_value": lambda call: f"({_flipped(call[0])}).to(tl.float32, bitcast=True)",
@@ -395,6 +410,6 @@ CHEAP = frozenset(
      "eq", "ne", "isnan", "isinf", "logical_and", "logical_or", "logical_xor", "logical_not",
      "bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not", "bitwise_left_shift",
      "bitwise_right_shift", "where", "masked_fill", "cast", "identity", "lerp", "addcmul", "hardshrink",
-     "softshrink", "of_e4m3", "of_e5m2", "max_key", "min_key", "key_value"}
+     "softshrink", "of_e4m3", "of_e5m2", "bits", "max_key", "min_key", "key_value"}
 )  # fmt: skip
 """Without a special function or a division."""

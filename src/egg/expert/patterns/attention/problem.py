@@ -326,7 +326,7 @@ def store_result(problem: Problem, kernel: Kernel, result: str) -> None:
     """The tile in ``result`` [queries, width], and what follows it, where it belongs."""
     graph, places = problem.graph, problem.places()
     masks = {"query": f"(query < {problem.queries})", "width": f"(width < {problem.width})"}
-    reader = Reader(graph, problem.group.nodes, kernel.body, masks, single=frozenset({"batch"}))
+    reader = Reader(graph, problem.group.nodes, kernel.body, masks)
     kernel.body.taken |= ATTENTION
     anchor = problem.node.output
 
@@ -365,4 +365,4 @@ def read_mask(problem: Problem, reader: Reader) -> str:
 def mask_reader(problem: Problem, kernel: Kernel) -> Reader:
     kernel.body.taken |= ATTENTION
     masks = {"query": f"(query < {problem.queries})", "column": f"(column < {problem.keys})"}
-    return Reader(problem.graph, problem.group.nodes, kernel.body, masks, single=frozenset({"batch"}))
+    return Reader(problem.graph, problem.group.nodes, kernel.body, masks)

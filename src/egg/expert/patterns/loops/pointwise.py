@@ -24,6 +24,8 @@ from egg.expert.sizes import ONE, product
 
 SHORT = 128
 """A run shorter than this is not worth a row of its own."""
+GATHERED = 16
+"""Nor is one of gathered rows shorter than this; of longer ones an index is loaded once for many columns."""
 SIDE = 16
 """A transposed dimension shorter than this is not worth a tile."""
 
@@ -43,9 +45,10 @@ def pointwise_domain(graph: Graph, group: Group) -> Domain:
         return _stored_together(graph, group, names, square)
     best = _stored_together(graph, group, names, _domain(main, dims, 0))
     cost = _cost(_met(graph, group, best), best)
+    least = GATHERED if any(node.op == "gather" for node in group.nodes) else SHORT
     for cut in range(1, len(dims)):
         run = product(main.shape[d] for d in dims[cut:])
-        if cost == 0 or run.value < SHORT:
+        if cost == 0 or run.value < least:
             break
         domain = _stored_together(graph, group, names, _domain(main, dims, cut))
         found = _cost(_met(graph, group, domain), domain)

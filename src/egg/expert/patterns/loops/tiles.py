@@ -55,6 +55,8 @@ focal loss takes 255 registers of a thread and one program fits into a multiproc
 four."""
 FEW = 8
 """Elements that a thread can have of each of its rows; twice as many of 16-bit ones."""
+SHARED_PLACE = 16
+"""Elements of rows from which on many of a tile share a place that the index says."""
 ONE_EACH = 128
 """Rows that four warps have, one for each thread."""
 ONE_WARP = 2048
@@ -115,7 +117,6 @@ def plan_of(work: Work, target: Target) -> Plan:
 def _divides(size: Size, block: int) -> bool:
     """At every size: the plain number in it is a multiple."""
     return size.number % block == 0
-
 
 def _ruled(work: Work, target: Target) -> Plan:
     if not work.anchors.splits:
@@ -225,8 +226,14 @@ def _columns(work: Work, block_r: int, wanted: int) -> Plan:
     time, so that nothing is exchanged. A program has 8 KiB on their way, unless that makes too few programs
     or leaves many lanes beyond the last row. Where single elements come through an index, whose arithmetic
     takes registers, a thread has one row.
+
+    Where short rows come through an index, whose places lie beside each other along the row, the compiler
+    would deal lanes out along them: 232 us on an H200 for a mean of three rows of 32 halves, ten million of
+    them. One place after the other, lanes lie along the columns.
     """
     outer, kept = work.domain.outer_size.value, work.domain.kept_size.value
+    if _through_index(work, shorter=ONE_EACH) and not _through_index(work, shorter=SHARED_PLACE):
+        return Plan("looped", min(power_of_two(kept), 1024), 1, 4, folded=True)
     if _through_index(work, shorter=ONE_EACH):
         return Plan("resident", min(power_of_two(kept), ONE_EACH), block_r, 4)
     width = _column_width(work)

@@ -25,6 +25,8 @@ Number = bool | int | float
 Operand = Value | Number
 Lowered = Value | list[Value]
 
+_OF_BYTES = {"float8_e4m3fn": "of_e4m3", "float8_e5m2": "of_e5m2"}
+"""Bytes that are taken for numbers of 8 bits."""
 _COMPARING = """
 gt ge lt le eq ne isnan isinf logical_and logical_or logical_xor logical_not
 """
@@ -76,6 +78,12 @@ Rule = Callable[["Builder", Call], Lowered | None]
 def extents(value: Value) -> tuple[int, ...]:
     """The shape in plain numbers."""
     return tuple(size.value for size in value.shape)
+
+
+def is_bits(node: Node, values: Mapping[str, Value]) -> bool:
+    """Whether a node takes the bits of its operand for other numbers, and changes none of them."""
+    fn, dtype = node.get("fn"), values[node.outputs[0]].dtype
+    return node.op == "pointwise" and (fn == "bits" or _OF_BYTES.get(dtype, "") == fn)
 
 
 def plain(numbers: Sequence[int]) -> tuple[Size, ...]:
@@ -212,6 +220,15 @@ class Builder:
         yes, no = self.cast(yes, dtype), self.cast(no, dtype)
         shape = torch.broadcast_shapes(*(extents(v) for v in (condition, yes, no)))
         return self.one("where", [condition, yes, no], shape, dtype)
+
+    def bits(self, value: Value, dtype: str) -> Value:
+        """The same bits taken for numbers of another dtype of the same width, as ``view(dtype)`` does."""
+        maker = self.producers.get(value.name)
+        if maker is not None and is_bits(maker, self.values):
+            source = self.values[str(maker.inputs[0])]
+            return source if source.dtype == dtype else self.bits(source, dtype)
+        fn = _OF_BYTES.get(dtype, "bits") if value.dtype in ("uint8", "int8") else "bits"
+        return value if value.dtype == dtype else self.pointwise(fn, value, dtype=dtype)
 
     # -- made of nothing ---------------------------------------------------------------------------
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from egg.expert.graph import Operand, Value
+from collections.abc import Sequence
+
+from egg.expert.graph import Node, Operand, Value
 from egg.expert.reading.normal.builder import Builder, Call, Lowered, Rule, extents
 
-PAIRS = "torch.view_as_real"
+PAIRS, NUMBERS = "torch.view_as_real", "torch.view_as_complex"
 PARTS = {"complex64": "float32", "complex128": "float64"}
 
 
@@ -17,18 +19,72 @@ def _part(place: int) -> Rule:
     """
 
     def rule(b: Builder, call: Call) -> Lowered | None:
-        value = call["self"]
-        maker = b.producers.get(value.name)
-        while maker is not None and maker.op == "view":
-            maker = b.producers.get(str(maker.inputs[0]))
-        if value.dtype not in PARTS or maker is None or maker.op != "library":
-            return None
-        if any(node.op == "library" and _may_wait(str(node["target"])) for node in b.nodes):
-            return None
-        pairs = _pairs(b, value)
-        return b.reshape(b.slice(pairs, -1, place, 1), extents(value))
+        value, pairs = call["self"], None if _waits(b) else _parts_of(b, call["self"])
+        return None if pairs is None else b.reshape(b.slice(pairs, -1, place, 1), extents(value))
 
     return rule
+
+
+def block_put(b: Builder, whole: Value, views: Sequence[Node], new: Value) -> Value | None:
+    """``whole`` with ``new`` in the block of it that slices show: complex numbers (modes of a spectrum) put
+    into such that are one number everywhere, or were put together so before.
+
+    By their parts, so that it is a pass over memory: one for all blocks, which stores everything once. Calls
+    of PyTorch would move all of it for each block.
+    """
+    source = _made_parts(b, whole)
+    slices = all(view.get("how") == "slice" and set(view["steps"]) == {1} for view in views)
+    if source is None or not slices or not views or _waits(b):
+        return None
+    starts = [sum(view["starts"][dim] for view in views) for dim in range(whole.rank)]
+    parts = _parts_of(b, b.expand(new, extents(b.values[views[-1].output])))
+    if parts is None:
+        return None
+    inside: Value | None = None
+    for dim, (start, length, size) in enumerate(zip(starts, extents(parts), extents(whole), strict=False)):
+        at = b.reshape(b.range(size, "int64"), [size if d == dim else 1 for d in range(whole.rank + 1)])
+        for fn, bound, needed in (("ge", start, start > 0), ("lt", start + length, start + length < size)):
+            if needed:
+                there = b.pointwise(fn, at, bound)
+                inside = there if inside is None else b.pointwise("logical_and", inside, there)
+    behind = [n - start - m for n, start, m in zip(extents(whole), starts, extents(parts), strict=False)]
+    wide = b.pad(parts, [*starts, 0], [*behind, 0])
+    made = wide if inside is None else b.where(inside, wide, source)
+    return _call(b, NUMBERS, made, extents(whole), whole.dtype)
+
+
+def _made_parts(b: Builder, value: Value) -> Value | None:
+    """Both parts of numbers that are one everywhere, or were put together from parts."""
+    maker, dtype = b.producers.get(value.name), PARTS.get(value.dtype)
+    if maker is None or dtype is None:
+        return None
+    if maker.get("target") == NUMBERS:
+        return b.values[str(maker.inputs[0])]
+    number = maker.get("fill")
+    if number is None:
+        return None
+    return b.fill((*extents(value), 2), number, dtype) if number == 0 else None
+
+
+def _parts_of(b: Builder, value: Value) -> Value | None:
+    """Both parts of what a call has made."""
+    maker = _maker(b, value)
+    if value.dtype not in PARTS or maker is None or maker.op != "library":
+        return None
+    return _pairs(b, value)
+
+
+def _maker(b: Builder, value: Value) -> Node | None:
+    """What made a value, or what that is a view of."""
+    maker = b.producers.get(value.name)
+    while maker is not None and maker.op == "view":
+        maker = b.producers.get(str(maker.inputs[0]))
+    return maker
+
+
+def _waits(b: Builder) -> bool:
+    """Whether something in the program may have its conjugation still to do."""
+    return any(node.op == "library" and _may_wait(str(node["target"])) for node in b.nodes)
 
 
 def _may_wait(target: str) -> bool:
@@ -41,17 +97,13 @@ def _pairs(b: Builder, value: Value) -> Value:
     for node in b.nodes:
         if node.op == "library" and node["target"] == PAIRS and node.inputs == (value.name,):
             return b.values[node.output]
-    made = b.one(
-        "library",
-        [value],
-        (*extents(value), 2),
-        PARTS[value.dtype],
-        "view_as_real",
-        target=PAIRS,
-        arguments=(Operand(0),),
-        keywords={},
-    )
+    made = _call(b, PAIRS, value, (*extents(value), 2), PARTS[value.dtype])
     return b.restrided(made, [*(2 * step.value for step in value.stride), 1])
+
+
+def _call(b: Builder, target: str, value: Value, shape: Sequence[int], dtype: str) -> Value:
+    more = {"target": target, "arguments": (Operand(0),), "keywords": {}}
+    return b.one("library", [value], shape, dtype, target.removeprefix("torch."), **more)
 
 
 RULES: dict[str, Rule] = {"real": _part(0), "imag": _part(1)}

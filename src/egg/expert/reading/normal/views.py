@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from egg.expert.graph import Value
+from egg.expert.graph import BYTES, Value
 from egg.expert.reading.normal.builder import Builder, Call, Lowered, Number, Rule, dimension, extents
 
-_BITS = {"float8_e4m3fn": "of_e4m3", "float8_e5m2": "of_e5m2"}
-"""Bytes that are taken for numbers of 8 bits."""
+_WITH_BITS = frozenset(BYTES) - {"bool", "complex64", "complex128"}
+"""Numbers whose bits may be taken for others."""
 
 
 def _to_shape(b: Builder, call: Call) -> Lowered | None:
-    """Whatever the call is, its result has the operand's elements in order; other ones for other bits."""
-    if call.dtype != call["self"].dtype:
-        fn = _BITS.get(call.dtype) if call["self"].dtype in ("uint8", "int8") else None
-        return None if fn is None else b.pointwise(fn, call["self"], dtype=call.dtype)
-    return b.reshape(call["self"], call.shape)
+    """Whatever the call is, its result has the operand's elements in order, or their bits as others."""
+    value = call["self"]
+    if call.dtype != value.dtype:
+        known = {call.dtype, value.dtype} <= _WITH_BITS
+        same = call.shape == extents(value) and BYTES[call.dtype] == BYTES[value.dtype]
+        return b.bits(value, call.dtype) if known and same else None
+    return b.reshape(value, call.shape)
 
 
 def _permute(b: Builder, call: Call) -> Lowered:

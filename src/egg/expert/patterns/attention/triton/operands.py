@@ -102,7 +102,7 @@ def _compute(
 ) -> None:
     """Keys or values that are computed from what lies in memory, a cache of 8 bits and its scales: where few
     queries read them, that is done once, and their 16 bits never reach memory."""
-    reader = Reader(problem.graph, problem.group.nodes, kernel.body, masks, single=frozenset({"batch"}))
+    reader = Reader(problem.graph, problem.group.nodes, kernel.body, masks)
     known = {given: pointer for pointer, given in kernel.operands.items()}
     reads = {name: spelled(problem.graph, name) for name in problem.group.reads(problem.graph)}
     reader.pointers |= {name: known[text] for name, text in reads.items() if text in known}
@@ -173,7 +173,7 @@ def pack(
     line("row = (block % row_blocks) * ROWS + tl.arange(0, ROWS)[:, None]")
     line("column = (tile % column_blocks) * COLUMNS + tl.arange(0, COLUMNS)[None, :]")
     masks = {"row": f"(row < {rows})", "column": f"(column < {columns})"}
-    reader = Reader(problem.graph, problem.group.nodes, kernel.body, masks, single=frozenset({"batch"}))
+    reader = Reader(problem.graph, problem.group.nodes, kernel.body, masks)
     lead = unflat(loop_index("batch", problem.batch), problem.lead)
     text = reader.read(value.name, (*lead, loop_index("row", rows), loop_index("column", columns)))
     line(f"values = tl.where({masks['row']} & {masks['column']}, {text}, 0.0)")

@@ -152,9 +152,7 @@ def _strips(form: Form, kernel: Kernel, knobs: Knobs) -> tuple[Tail, str]:
         loop_index("qh", rows.out),
         loop_index("qw", columns.out),
     )
-    tail = _finish_stencil(
-        form, kernel, pointers, index, {"qh": "inside", "qw": "inside", **masks}, strip=True
-    )
+    tail = _finish_stencil(form, kernel, pointers, index, {"qh": "inside", "qw": "inside", **masks})
     body.indent -= 1
     blocks = _strip_of_channels(form, knobs) if across else _strip_of_plane(form, knobs)
     kernel.meta = blocks
@@ -330,16 +328,13 @@ def _finish_stencil(
     pointers: dict[str, str],
     index: Index,
     masks: dict[str, str] | None = None,
-    strip: bool = False,
 ) -> Tail:
-    """``masks``: by the lanes of a program; those of one plane where none are given. ``strip``: whether they
-    are columns, and the row is one number."""
+    """``masks``: by the lanes of a program; those of one plane where none are given."""
     tail = Tail.of(form, index)
     if not all(is_fixed_norm(node) for node in tail.operations):
         raise Unfit("a program does not have all channels, so nothing over channels follows in it")
     masks = masks or dict.fromkeys(("s", "qd", "qh", "qw"), "inside")
-    single = frozenset({"n", "c", "qh"} if strip else {"n", "c"}) - ({"c"} & masks.keys())
-    reader = Reader(form.graph, form.group.nodes, kernel.body, masks, pointers=pointers, single=single)
+    reader = Reader(form.graph, form.group.nodes, kernel.body, masks, pointers=pointers)
     sums = "acc"
     if form.bias is not None:
         bias = reader.read(form.bias.name, (_channel(form),))

@@ -118,6 +118,7 @@ def _divides(size: Size, block: int) -> bool:
     """At every size: the plain number in it is a multiple."""
     return size.number % block == 0
 
+
 def _ruled(work: Work, target: Target) -> Plan:
     if not work.anchors.splits:
         return _pointwise(work, target)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import py_compile
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from typer.testing import CliRunner
 from egg.cli.app import app
 from egg.core.errors import MachineError
 from egg.doctor import Facts, GpuFacts, Status, calibrate, calibrating, diagnose, failed, gather
-from egg.doctor.machine import _calibrated, _probe
+from egg.doctor.machine import _calibrated, _has_bytecode, _probe
 from egg.hardware.calibration import Calibration, load, save
 from tests import samples
 
@@ -49,6 +50,7 @@ def test_a_healthy_gpu_machine_has_nothing_to_fix():
     ("changes", "name", "status", "fix"),
     [
         ({"python": (3, 10)}, "python", Status.FAIL, "3.11"),
+        ({"bytecode": False}, "bytecode", Status.WARN, "compileall"),
         (
             {"versions": {"torch": "2.8.1", "triton": "3.6.0", "numpy": "2"}},
             "torch",
@@ -240,3 +242,12 @@ def test_a_calibration_is_shown_by_the_command(monkeypatch, tmp_path):
     printed = json.loads(CliRunner().invoke(app, ["doctor", "--calibrate", "--json"]).stdout)
     assert printed["schema"] == "egg.calibrated/1"
     assert {row["name"] for row in printed["compared"]} >= {"copy", "matrix bf16", "launch"}
+
+
+def test_a_package_without_bytecode_is_seen(tmp_path, monkeypatch):
+    (tmp_path / "only_text.py").write_text("number = 1\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert not _has_bytecode("only_text")
+    py_compile.compile(str(tmp_path / "only_text.py"))
+    assert _has_bytecode("only_text")
+    assert _has_bytecode("a_package_that_is_not_there")

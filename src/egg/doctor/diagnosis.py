@@ -96,6 +96,14 @@ def _known_trouble(facts: Facts) -> Iterator[Finding]:
             "torch.compile baselines may fail",
             f"pip install triton=={facts.torch_wants_triton}",
         )
+    if not facts.bytecode:
+        yield Finding(
+            "bytecode",
+            Status.WARN,
+            "torch is installed as text alone: each process of a judge compiles it anew, which takes as long "
+            "as the rest of a verdict",
+            "unset PYTHONDONTWRITEBYTECODE and run `python -m compileall -q -j 0` on the site-packages folder",
+        )
     if triton and numpy and _numbers(triton) < (3, 9) and _numbers(numpy) >= (2, 4):
         yield Finding(
             "interpreter",

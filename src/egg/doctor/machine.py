@@ -52,6 +52,8 @@ class Facts:
     """Installed version of torch, triton and numpy; ``None`` where it is missing."""
     torch_wants_triton: str | None = None
     """The Triton version torch's own metadata pins, where it pins one."""
+    bytecode: bool = True
+    """Whether torch is there as bytecode: without it every process compiles what it imports of it."""
     gpus: tuple[GpuFacts, ...] = ()
     gpu_probe_fault: str = ""
     driver_present: bool = False
@@ -81,6 +83,7 @@ def gather() -> Facts:
         python=sys.version_info[:2],
         versions={name: _installed(name) for name in ("torch", "triton", "numpy")},
         torch_wants_triton=_torch_wants_triton(),
+        bytecode=_has_bytecode("torch"),
         gpus=gpus,
         gpu_probe_fault=fault,
         driver_present=Path("/proc/driver/nvidia/version").exists() or Path("/dev/kfd").exists(),
@@ -105,6 +108,12 @@ def _installed(package: str) -> str | None:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
         return None
+
+
+def _has_bytecode(package: str) -> bool:
+    """Whether the package's first module was compiled to where this Python looks for it."""
+    spec = importlib.util.find_spec(package)
+    return spec is None or spec.cached is None or Path(spec.cached).exists()
 
 
 def _torch_wants_triton() -> str | None:

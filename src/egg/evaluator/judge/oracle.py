@@ -59,7 +59,7 @@ CLOSE_SECONDS = 8.0
 SETTLE_SECONDS = 60.0
 """For the oracle to confirm an answer, which takes it no time unless it is not its own."""
 SETTLED = {"settled": True}
-THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
+THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "TORCHINDUCTOR_COMPILE_THREADS")
 KILLED = 128 + signal.SIGKILL
 
 

@@ -52,17 +52,20 @@ def time_calls(
 
 
 def profile_call(call: Callable[[], Any], device: torch.device) -> tuple[dict[str, float], list[int]]:
-    """Device microseconds by kernel name, and the streams that were used, over one warm call."""
-    from torch.profiler import ProfilerActivity, profile
+    """Device microseconds by kernel name, and the streams that were used, over one warm call.
+
+    ``torch.profiler`` imports Inductor to write its settings into a trace: seconds, for nothing here.
+    """
+    from torch.autograd.profiler import profile
 
     call()
     _synchronize(device)
-    with profile(activities=[ProfilerActivity.CUDA], acc_events=True) as profiler:
+    with profile(use_cpu=False, use_device="cuda", use_kineto=True, acc_events=True) as profiler:
         call()
         _synchronize(device)
     microseconds: dict[str, float] = {}
     streams: set[int] = set()
-    for event in profiler.events() or ():
+    for event in profiler.function_events or ():
         if event.device_type.name == "CUDA" and not event.name.startswith("ProfilerStep"):
             microseconds[event.name] = microseconds.get(event.name, 0.0) + event.device_time_total
             streams.add(event.device_resource_id)

@@ -102,7 +102,7 @@ def _known_trouble(facts: Facts) -> Iterator[Finding]:
             Status.WARN,
             "torch is installed as text alone: each process of a judge compiles it anew, which takes as long "
             "as the rest of a verdict",
-            "unset PYTHONDONTWRITEBYTECODE and run `python -m compileall -q -j 0` on the site-packages folder",
+            "unset PYTHONDONTWRITEBYTECODE, and run `python -m compileall -q -j 0` on site-packages",
         )
     if triton and numpy and _numbers(triton) < (3, 9) and _numbers(numpy) >= (2, 4):
         yield Finding(

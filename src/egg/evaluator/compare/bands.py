@@ -93,9 +93,8 @@ def rms_by_band(errors: torch.Tensor, exact: torch.Tensor) -> dict[int, float]:
     """The rms of ``errors`` in each band of the exact result that has elements."""
     bands = places(exact)
     counts = torch.bincount(bands.reshape(-1), minlength=BANDS).double()
-    means = (sums(errors.square(), bands) / counts.clamp_min(1.0)).sqrt()
-    found = counts.nonzero().reshape(-1).tolist()
-    return {band: value for band in found if band and (value := float(means[band])) > 0.0}
+    means = (sums(errors.square(), bands) / counts.clamp_min(1.0)).sqrt().tolist()
+    return {band: means[band] for band in range(1, BANDS) if means[band] > 0.0}
 
 
 def worst(
@@ -145,9 +144,9 @@ def of_few(
     that is allowed as roundings of the element itself, since a sum that cancels rounds by its terms.
     ``step``: what is allowed to every element.
     """
-    c, r, g = (t.reshape(-1).double() for t in three)
+    c, r, g = on_host([t.reshape(-1) for t in three])
     size, ours, theirs = g.abs(), (r - g).abs(), (c - g).abs()
-    follows = torch.tensor([*moved] or [0.0], dtype=torch.float64, device=g.device).expand_as(g)
+    follows = torch.tensor([*moved] or [0.0], dtype=torch.float64).expand_as(g)
     allowed = torch.maximum(limits.own * ours, limits.relative * torch.maximum(roundoff * size, follows))
     usable = torch.isfinite(theirs) & torch.isfinite(ours) & (size > LEAST)
     if not bool(usable.any()):
@@ -159,11 +158,22 @@ def of_few(
 
 
 def sample(three: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """All elements, or as many as are enough at places drawn by lot, in fp64."""
+    """All elements, or as many as are enough at places drawn by lot, in fp64 on the host."""
     count = three[2].numel()
     if count <= SAMPLE:
-        return [t.reshape(-1).double() for t in three]
+        return on_host([t.reshape(-1) for t in three])
     generator = torch.Generator().manual_seed(secrets.randbits(48))
     at = torch.randint(count, (SAMPLE,), generator=generator).to(three[2].device)
     where = torch.unravel_index(at, three[2].shape)
-    return [t[where].double() for t in three]
+    return on_host([t[where] for t in three])
+
+
+def on_host(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """In fp64 on the host, by one copy.
+
+    What is drawn is small, and what is done with it takes dozens of small steps with a look at each result:
+    milliseconds of one core, and as long on a GPU, many times that on one which other judges use as well.
+    """
+    if not any(t.is_cuda for t in tensors):
+        return [t.double() for t in tensors]
+    return list(torch.stack([t.double() for t in tensors]).cpu())

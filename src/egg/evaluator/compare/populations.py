@@ -152,7 +152,7 @@ def _below(
     totals = torch.stack(
         [
             *(sums(t.square(), bands) for t in (g.nan_to_num(0.0, 0.0, 0.0), own, errors)),
-            counts * moves.to(g.device) ** 2,
+            counts * moves**2,
         ]
     )
     counts[0], totals[:, 0] = 0.0, 0.0
@@ -168,6 +168,6 @@ def _one_of_each(g: torch.Tensor, errors: torch.Tensor, bands: torch.Tensor) -> 
     order = errors.argsort()
     order = order[bands[order] > 0]
     kinds, which = torch.unique(g[order], return_inverse=True)
-    last = torch.zeros(len(kinds), dtype=torch.int64, device=g.device)
-    last.scatter_reduce_(0, which, torch.arange(len(order), device=g.device), "amax")
+    last = torch.zeros(len(kinds), dtype=torch.int64)
+    last.scatter_reduce_(0, which, torch.arange(len(order)), "amax")
     return order[last.sort().values]

@@ -24,7 +24,7 @@ from math import prod
 
 import torch
 
-from egg.evaluator.compare.bands import BANDS, NOWHERE, Band, Limits, places, sums
+from egg.evaluator.compare.bands import BANDS, NOWHERE, Band, Limits, on_host, places, sums
 
 FINE, COARSE, EIGHT = Limits(32.0, 256.0), Limits(8.0, 8.0), Limits(8.0, 4.0)
 """In fp32, where one rounding dominates any order of summation, and in 8 bits: one step is two roundings."""
@@ -117,12 +117,12 @@ def _drawn(cuts: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
 
 
 def _slices(tensors: Sequence[torch.Tensor], kept: tuple[int, ...]) -> list[torch.Tensor]:
-    """Slices as rows, in fp64: all, or some of them at some places drawn by lot."""
+    """Slices as rows, in fp64 on the host: all, or some of them at some places drawn by lot."""
     shape = tensors[0].shape
     others = tuple(dim for dim in range(len(shape)) if dim not in kept)
     count, length = (prod(shape[dim] for dim in dims) for dims in (kept, others))
     if count * length <= MOST_SLICES * MOST_IN_SLICE:
-        return [t.permute(*kept, *others).reshape(count, length).double() for t in tensors]
+        return on_host([t.permute(*kept, *others).reshape(count, length) for t in tensors])
     generator = torch.Generator().manual_seed(secrets.randbits(48))
     rows = torch.randint(count, (min(count, MOST_SLICES), 1), generator=generator)
     places = torch.randint(length, (len(rows), min(length, MOST_IN_SLICE)), generator=generator)
@@ -130,4 +130,4 @@ def _slices(tensors: Sequence[torch.Tensor], kept: tuple[int, ...]) -> list[torc
     where |= zip(others, torch.unravel_index(places, [shape[dim] for dim in others]), strict=True)
     device = tensors[0].device
     at = tuple(where[dim].to(device) for dim in range(len(shape)))
-    return [t[at].double() for t in tensors]
+    return on_host([t[at] for t in tensors])

@@ -101,12 +101,12 @@ def fusible(three: Three) -> bool:
 
 
 def sampled_sizes(tensor: torch.Tensor) -> torch.Tensor:
-    """Absolute values of a sample, at fixed places drawn by lot; finite ones."""
+    """Absolute values of a sample, at fixed places drawn by lot, on the host; finite ones."""
     if not tensor.numel():
         return torch.empty(0)
     generator = torch.Generator().manual_seed(SAMPLE)
     at = torch.randint(tensor.numel(), (min(SAMPLE, 4 * tensor.numel()),), generator=generator)
-    sizes = tensor[torch.unravel_index(at.to(tensor.device), tensor.shape)].double().abs()
+    sizes = tensor[torch.unravel_index(at.to(tensor.device), tensor.shape)].cpu().double().abs()
     return sizes[torch.isfinite(sizes)]
 
 

@@ -47,10 +47,12 @@ def response(exact: Any, up: Any, down: Any, limit: float) -> Moved:
     reals = [as_reals(t) for t in (exact, up, down)]
     for g, a, b in memory.pieces(*reals):
         linear = _linear(g, a, b)
-        count += int(torch.isfinite(g).sum())
-        square += float(linear.square().sum())
-        largest = max(largest, float(linear.amax()) if linear.numel() else 0.0)
-        lost += int((linear > g.double().abs().mul_(limit)).sum())
+        off = (linear > g.double().abs().mul_(limit)).sum()
+        counted = torch.stack([torch.isfinite(g).sum(), off]).tolist()
+        count, lost = count + counted[0], lost + counted[1]
+        peak = linear.amax() if linear.numel() else linear.sum()
+        summed = torch.stack([linear.square().sum(), peak]).tolist()
+        square, largest = square + summed[0], max(largest, summed[1])
         for band, value in rms_by_band(linear, g).items():
             bands[band] = max(bands.get(band, 0.0), value)
     pools = rms_by_pool(reals, _linear)

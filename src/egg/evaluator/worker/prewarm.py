@@ -48,6 +48,8 @@ def _import_and_compile(kind: Kind, cache: str) -> None:
     if kind is Kind.COMPILE:
         _pretend_once()
     else:
+        import torch.fx.experimental.symbolic_shapes  # noqa: F401 - autograd imports it at the first gradient
+
         _build_driver_library()
 
 

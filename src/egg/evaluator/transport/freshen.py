@@ -147,14 +147,29 @@ def apply(
     tensors: Sequence[torch.Tensor], reserve: Sequence[Sequence[torch.Tensor]], moves: Sequence[Move]
 ) -> None:
     """Make the moves: elements of ``[start, end)`` of a tensor from a draw of the reserve, rotated."""
+    copy(copies(tensors, reserve, moves))
+
+
+def copies(
+    tensors: Sequence[torch.Tensor], reserve: Sequence[Sequence[torch.Tensor]], moves: Sequence[Move]
+) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """The moves as copies to be made: to where, and from where."""
+    found = []
     for index, start, end, source, offset, step in moves:
         to, given = flat(tensors[index])[start:end:step], flat(reserve[source][index])
         size = given.numel()
         begin = (start + offset) % size
         first = min(len(to), size - begin)
-        to[:first].copy_(given[begin : begin + first])
+        found.append((to[:first], given[begin : begin + first]))
         if first < len(to):
-            to[first:].copy_(given[: len(to) - first])
+            found.append((to[first:], given[: len(to) - first]))
+    return found
+
+
+@torch.no_grad()
+def copy(pairs: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> None:
+    for to, given in pairs:
+        to.copy_(given)
 
 
 def flat(tensor: torch.Tensor) -> torch.Tensor:

@@ -295,7 +295,7 @@ class Calling(Following):
             lambda call: self._call(prepared[call % len(prepared)], module),
             len(asked.session.moves),
             self._device,
-            before=self._before(asked.session),
+            before=self._before(asked.session, ahead=True),
             keep=asked.recheck,
             copied=lambda result: self._lay(leaves_of(result), asked.outputs),
         )
@@ -304,20 +304,24 @@ class Calling(Following):
             settings.check()
         return protocol.Timed(tuple(milliseconds))
 
-    def _before(self, session: protocol.Session) -> Callable[[int], None]:
+    def _before(self, session: protocol.Session, *, ahead: bool = False) -> Callable[[int], None]:
         """What precedes each call: its inputs get new values out of the reserve, and the generator a seed.
 
         The moves go through views of their own, whose version counters the candidate's
-        tensors do not share: nothing about a tensor tells that it is being timed.
+        tensors do not share: nothing about a tensor tells that it is being timed. ``ahead``: all views are
+        made before the first call, so that the host falls behind a fast GPU no more than it does for an
+        opponent, whose inputs stay.
         """
         assert self._inputs is not None
         inputs, moves, seeds = self._inputs, session.moves, session.seeds
         tensors = [[inputs.alias(slot) for slot in s.slots] for s in session.sets]
         spare = [[inputs.near(slot) for slot in slots] for slots in session.reserve]
+        copies = (freshen.copies(tensors[at % len(tensors)], spare, made) for at, made in enumerate(moves))
+        coming = iter(list(copies) if ahead else copies)
         torch.manual_seed(seeds[0] if seeds else 0)
 
         def before(call: int) -> None:
-            freshen.apply(tensors[call % len(tensors)], spare, moves[call])
+            freshen.copy(next(coming))
             if seeds:
                 torch.manual_seed(seeds[call])
 

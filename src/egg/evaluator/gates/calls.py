@@ -185,8 +185,9 @@ class Calls:
                         yield Change(forms=((path, (form,)),))
 
     def aliases(self) -> Iterator[Change]:
-        """The same memory given twice, in one order and in two, of inputs of one shape."""
-        floats = [path for path, t in self.tensors.items() if t.is_floating_point() and t.numel() > 1]
+        """The same memory given twice, in one order and in two, of inputs of one shape that are only read."""
+        read = [(p, t) for at, (p, t) in enumerate(self.tensors.items()) if at not in self.reference.writes]
+        floats = [path for path, t in read if t.is_floating_point() and t.numel() > 1]
         alike = [
             (one, other)
             for one, other in combinations(floats, 2)

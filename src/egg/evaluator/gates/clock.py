@@ -28,6 +28,7 @@ import torch
 from egg.evaluator.gates.timing import catch_up, check_left, placed_questions, seeds_for
 from egg.evaluator.reference.case import Case
 from egg.evaluator.task.program import outputs_of
+from egg.evaluator.task.written_inputs import answered
 from egg.evaluator.timing.opponents import Opponent
 from egg.evaluator.transport import protocol
 from egg.evaluator.trial import deferred, in_step
@@ -155,7 +156,8 @@ def _reference_calls(trial: Trial, eager: Opponent, cases: list[Case], calls: in
         for call, change in enumerate(moves):
             case = cases[call % len(cases)]
             trial.buffers.reserve.follow(case.tensors, change)
-            _copy(eager.call(*case.inputs), spare)
+            returned = eager.call(*case.inputs)
+            _copy(answered(returned, case.inputs, trial.reference.writes), spare)
         torch.cuda.synchronize(trial.device)
     return time.perf_counter() - start
 

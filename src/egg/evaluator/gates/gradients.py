@@ -58,6 +58,8 @@ def gradients(trial: Trial, change: Change, way: Way = PLAIN) -> tuple[Gradient,
     Going back takes memory and time on the reference's side too: only what a candidate does not refuse is
     asked.
     """
+    if trial.reference.writes:
+        return Gradient.UNKNOWN, "forward writes to its inputs: what it records is not followed"
     if change.training is not None:
         trial.connection.reweigh()
     elif not change.builds:

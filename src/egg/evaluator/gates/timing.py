@@ -49,6 +49,7 @@ def prepare(trial: Trial) -> Notes:
     trial.connection.other_weights()
     trial.timed = cases = placed_questions(trial)
     assert trial.opponents is not None
+    trial.opponents.writes = trial.reference.writes
     trial.opponents.load(trial.reference.module.state_dict())
     opponents = trial.opponents.get(_contestants(trial), cases[0].inputs)
     if "eager" in trial.opponents.failed:

@@ -273,6 +273,11 @@ def _moving(request: PlanRequest) -> set[str]:
                 f"forward moves {', '.join(lost[:3])}, which no state_dict holds and nothing compares",
                 "save it with the module (persistent=True): then what a call leaves there is compared",
             )
+        if reference.writes:
+            raise Unspelled(
+                f"forward writes to its inputs ({', '.join(map(str, reference.writes))}), which no plan does",
+                "judge the file itself",
+            )
         if left := sorted(for_callers(reference)):
             raise Unspelled(
                 f"forward leaves {', '.join(left[:3])} in attributes for its callers, which no plan writes",

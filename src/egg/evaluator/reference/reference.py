@@ -8,9 +8,7 @@ with the reference's outputs under the declared precision and with those of an e
 from __future__ import annotations
 
 import copy
-import random
 import secrets
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -31,6 +29,7 @@ from egg.evaluator.reference.answers import (
     same_values,
 )
 from egg.evaluator.reference.case import Case
+from egg.evaluator.reference.kinds import check_apart, kinds_of, renewed
 from egg.evaluator.reference.limits import Asked
 from egg.evaluator.reference.reserve import apart
 from egg.evaluator.reference.snapshot import Snapshot
@@ -51,17 +50,14 @@ from egg.evaluator.task.precision import precision_scope
 from egg.evaluator.task.program import Program, form_of, map_tensors, outputs_of
 from egg.evaluator.task.seeds import BUILD_SEED, FORWARD_SEED
 from egg.evaluator.task.structure import plain, plain_tensor, structure_of
+from egg.evaluator.task.written_inputs import answered, spared
 from egg.evaluator.tensors import generators, memory
-from egg.evaluator.transport import exchange, freshen, together
-from egg.evaluator.transport.freshen import Kind, kind_of
+from egg.evaluator.transport import exchange, together
+from egg.evaluator.transport.freshen import Kind
 from egg.evaluator.transport.together import Group
 
-LARGE = 1 << 26
-"""Elements of all inputs from which on no further copy of them is made."""
 FURTHER = 2
 """Calls behind the first that are looked at for what they leave in attributes."""
-MIXTURES, MIXING = 12, 1.0
-"""Mixtures of its inputs at which a program is tried, and the seconds after which no other is."""
 
 
 @dataclass
@@ -99,6 +95,8 @@ class Reference:
         """Plain attributes that forward sets or changes, by path."""
         self.moving: set[str] = set()
         """Buffers that forward changes."""
+        self.writes: tuple[int, ...] = ()
+        """Inputs that forward writes to, by number: what it leaves there is a part of the answer."""
         self._yardsticks: list[Yardstick] = [Yardstick.FP64]
         self._counts: drawn.Counts | None = None
         """What counts calls, once it was asked for."""
@@ -212,7 +210,7 @@ class Reference:
         def forward() -> Any:
             torch.manual_seed(seed)
             with precision_scope(self.precision), in_range(), self.asked.noted():
-                return plain(self.program.run(self.module, inputs))
+                return plain(self._called_with(self.module, inputs))
 
         result = self.with_room(forward)
         check_unchanged(self.program.task.name, held, inputs)
@@ -343,21 +341,22 @@ class Reference:
         seeded = generators.states(self.device)
         held = shown_in(self.module)
         with self.spared() as began:  # the second run begins where this one did
-            outputs = outputs_of(self.run(inputs))
+            result = self.run(inputs)
             self.leaves = written(held, shown_in(self.module))
             moved = began.moved()
+        del began
+        changed = [at for at, pair in enumerate(zip(before, tensors, strict=True)) if not same_values(*pair)]
+        del before
+        if changed:
+            self.writes = tuple(sorted({*self.writes, *changed}))
+            return self._first_question()
+        outputs = outputs_of(result)
         if any(isinstance(leaf, complex) for _, leaf in outputs):
             raise TaskError(
                 f"task {self.program.task.name!r}: Model.forward returns a complex number of Python's",
                 "return a tensor: its phase is compared too",
             )
         self.advances = generators.advanced(seeded, self.device)
-        if not all(map(same_values, before, tensors)):
-            raise TaskError(
-                f"task {self.program.task.name!r}: Model.forward changes its inputs in place",
-                "make the reference copy them first: its inputs are compared and reused",
-            )
-        del before, began
         again = outputs_of(self.run(inputs, FORWARD_SEED + 1))
         if self.leaves or moved:
             self.leaves = self._left_later(held)
@@ -369,8 +368,12 @@ class Reference:
             )
         self.finite_share = finite_share(outputs)
         del again
-        self.kinds = together.drawn_whole(tensors, self._kinds(tensors))
+        self.kinds = renewed(kinds_of(self.program, tensors, self.draw(), self.run), self.writes)
         self.groups = tuple(together.groups(tensors, self.kinds))
+        check_apart(self.program, self.groups, self.writes)
+        if self.writes:
+            which = ", ".join(map(str, self.writes))
+            self.warnings.append(f"forward writes to inputs ({which}): what it leaves there is compared too")
         self.moving = {
             name
             for name, value in self.module.state_dict().items()
@@ -395,43 +398,6 @@ class Reference:
                 self.run(self.draw())
                 found += written(held, shown_in(self.module))
         return tuple(dict.fromkeys(found))
-
-    def _kinds(self, tensors: list[torch.Tensor]) -> list[Kind]:
-        """What the generator does to each input, inferred from another draw.
-
-        Values that seem to stand anywhere may be related all the same: columns of one tensor of which one is
-        an index. A program that raises where they are moved gets whole draws.
-        """
-        drawn = self.draw()
-        _, others = exchange.pack(drawn)
-        if len(others) != len(tensors):
-            raise TaskError(
-                f"task {self.program.task.name!r}: get_inputs() returns another number of tensors each time",
-                "inputs must have the same structure on every call",
-            )
-        kinds = [kind_of(one, other) for one, other in zip(tensors, others, strict=True)]
-        if Kind.LOOSE not in kinds or sum(t.numel() for t in tensors) > LARGE:
-            return kinds
-        if self._takes_mixed(drawn, tensors, kinds):
-            return kinds
-        return [Kind.DRAWN if kind is Kind.LOOSE else kind for kind in kinds]
-
-    def _takes_mixed(self, drawn: list[Any], tensors: list[torch.Tensor], kinds: list[Kind]) -> bool:
-        """Whether the program runs where loose values are moved, as often as a moment allows: one mixture in
-        eight leaves both columns of a tensor where they belong."""
-        until, generator = time.perf_counter() + MIXING, random.Random(secrets.randbits(64))
-        for _ in range(MIXTURES):
-            mixed = apart(drawn)
-            freshen.apply(exchange.pack(mixed)[1], [tensors], freshen.draw(tensors, kinds, [0], generator))
-            try:
-                self.run(mixed)
-            except TaskError:
-                return False
-            except MachineError:  # no memory says nothing of them
-                return True
-            if time.perf_counter() > until:
-                break
-        return True
 
     def _exact(
         self, inputs: list[Any], outputs: list[tuple[str, Any]], draws: Draws | None, seed: int
@@ -480,7 +446,12 @@ class Reference:
         torch.manual_seed(seed)
         precision = self.precision if yardstick is Yardstick.ITSELF else Precision.FP32
         with precision_scope(precision), scope(yardstick, draws, self.asked), in_range():
-            return plain(self.program.run(module, inputs))
+            return plain(self._called_with(module, inputs))
+
+    def _called_with(self, module: nn.Module, inputs: list[Any]) -> Any:
+        """What a module returns, and what it leaves in inputs that it writes to: in copies of these."""
+        given = spared(inputs, self.writes)
+        return answered(self.program.run(module, given), given, self.writes)
 
     def with_room(self, forward: Callable[[], Any]) -> Any:
         """A forward that found no memory is tried once more, without the garbage."""

@@ -18,6 +18,7 @@ from egg.core.policy import Precision
 from egg.evaluator.task.precision import HALF_DTYPES, precision_scope
 from egg.evaluator.task.program import Program, Surrounding, map_tensors
 from egg.evaluator.task.seeds import BUILD_SEED
+from egg.evaluator.task.written_inputs import spared, written_of
 from egg.evaluator.tensors import memory
 from egg.evaluator.timing import stopwatch
 from egg.evaluator.timing.compiling import compiling_within
@@ -38,6 +39,8 @@ class Opponent:
     precision: Precision
     widened: bool = False
     """Whether the declared policy narrowed inputs that this opponent takes as the task made them."""
+    writes: tuple[int, ...] = ()
+    """Inputs that it writes to, by number."""
 
     @contextlib.contextmanager
     def scope(self) -> Iterator[None]:
@@ -52,8 +55,18 @@ class Opponent:
 
     def time(self, sets: list[list[Any]], repeats: int, device: torch.device) -> list[float]:
         own = [self.adapted(inputs) for inputs in sets]
+        drawn = [written_of(spared(inputs, self.writes), self.writes) for inputs in own]
+
+        def renew(index: int) -> None:
+            given = written_of(own[index % len(own)], self.writes) if self.writes else {}
+            for name, tensor in given.items():
+                tensor.copy_(drawn[index % len(own)][name])
+
+        def call(index: int) -> Any:
+            return self.call(*own[index % len(own)])
+
         with self.scope():
-            return stopwatch.time_calls(lambda i: self.call(*own[i % len(own)]), repeats, device)[0]
+            return stopwatch.time_calls(call, repeats, device, before=renew)[0]
 
 
 @dataclass
@@ -67,6 +80,8 @@ class Opponents:
     failed: dict[str, str] = field(default_factory=dict)
     apart: Surrounding = contextlib.nullcontext
     """Surrounds what is compiled."""
+    writes: tuple[int, ...] = ()
+    """Inputs that forward writes to, by number."""
 
     def __post_init__(self) -> None:
         self._modules: dict[Precision, nn.Module] = {}
@@ -96,12 +111,14 @@ class Opponents:
 
     def _prepare(self, name: str, sample: list[Any]) -> None:
         precision = Precision.MATCH if name.endswith(DEFAULT) else self.precision
-        opponent = Opponent(name, self._build(name, precision), precision, self.precision in HALF_DTYPES)
+        opponent = Opponent(
+            name, self._build(name, precision), precision, self.precision in HALF_DTYPES, self.writes
+        )
         try:
             compiling = contextlib.nullcontext() if name.startswith(EAGER) else compiling_within(self.apart)
             with opponent.scope(), compiling:
                 for _ in range(3):
-                    opponent.call(*opponent.adapted(sample))
+                    opponent.call(*spared(opponent.adapted(sample), self.writes))
                 torch.cuda.synchronize(self.device)
         except (
             Exception

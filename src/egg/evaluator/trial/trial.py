@@ -194,6 +194,7 @@ class Trial:
             self.policy.precision.value,
             self.offline and self.offline.compiler_target(),
             self.restricted,
+            writes=self.reference.writes,
         )
 
     def agree_on(self, names: dict[str, str]) -> None:

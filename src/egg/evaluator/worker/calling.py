@@ -20,6 +20,7 @@ from egg.evaluator.operators.runs import Flow
 from egg.evaluator.operators.sketches import Sketch, Sketcher
 from egg.evaluator.task.gradients import differentiated
 from egg.evaluator.task.structure import structure_of
+from egg.evaluator.task.written_inputs import answered, only_read, written_of
 from egg.evaluator.tensors import generators
 from egg.evaluator.timing import stopwatch
 from egg.evaluator.transport import arena as arenas
@@ -30,7 +31,7 @@ from egg.evaluator.worker.following import Following
 from egg.evaluator.worker.held import state_of
 from egg.evaluator.worker.hostreads import HostReads, recorded
 from egg.evaluator.worker.launches import InterpretedLaunches
-from egg.evaluator.worker.outputs import aliases, copy_out, kind_of, leaves_of, shared_storages
+from egg.evaluator.worker.outputs import aliases, copy_out, kind_of, leaves_of, outlasting, shared_storages
 from egg.evaluator.worker.pretend import ClaimCuda
 from egg.evaluator.worker.settings import Settings, as_frozen, checked, frozen
 
@@ -106,7 +107,7 @@ class Calling(Following):
         return protocol.Forwarded(
             record=recorded(recorder, reads, launches),
             outputs=self._deliver(leaves, call.outputs),
-            aliases=tuple(aliases(leaves, arguments, self._module)),
+            aliases=tuple(aliases(leaves, only_read(arguments, self._writes), self._module)),
             launched=launches.work(),
             threads=self._threads.started if self._threads else 0,
             sketches=tuple(map(_sketched, recorder.sketches)),
@@ -181,7 +182,7 @@ class Calling(Following):
         return protocol.Forwarded(
             record=record,
             outputs=self._deliver(leaves, outputs),
-            aliases=tuple(aliases(leaves, arguments, self._module)),
+            aliases=tuple(aliases(leaves, only_read(arguments, self._writes), self._module)),
             launched=self._launches.work(),
             threads=self._threads.started if self._threads else 0,
             sketches=(),
@@ -253,7 +254,7 @@ class Calling(Following):
         assert self._module is not None
         assert self._inputs is not None
         sets, calls = asked.session.sets, len(asked.session.moves)
-        prepared = [self._arguments(s.inputs, s.slots) for s in sets]
+        prepared = [self._arguments(s.inputs, s.slots, moved=True) for s in sets]
         destinations = [[o and self._view(o) for o in s.outputs] for s in sets]
         settings = Settings(self._module, prepared)
         before = self._before(asked.session)
@@ -276,7 +277,7 @@ class Calling(Following):
                     result = self._call(arguments, grad=manner.grad)
             copy_out(result, destinations[call % len(sets)])
             if call < asked.keep:
-                self._held.append(leaves_of(result))
+                self._held.append(outlasting(leaves_of(result), written_of(arguments, self._writes)))
             del result
         self._end(asked.session)
         settings.check()
@@ -288,16 +289,17 @@ class Calling(Following):
         It is delivered right behind its call, which spares a copy that would lie there until the end.
         """
         module = self._module if asked.contender is None else self._contenders[asked.contender]
-        prepared = [self._arguments(s.inputs, s.slots) for s in asked.session.sets]
+        prepared = [self._arguments(s.inputs, s.slots, moved=True) for s in asked.session.sets]
+        kept = prepared[asked.recheck % len(prepared)]
         assert module is not None
         settings = Settings(module, prepared)
         milliseconds, _ = stopwatch.time_calls(
-            lambda call: self._call(prepared[call % len(prepared)], module),
+            lambda call: self._returned(prepared[call % len(prepared)], module),
             len(asked.session.moves),
             self._device,
             before=self._before(asked.session, ahead=True),
             keep=asked.recheck,
-            copied=lambda result: self._lay(leaves_of(result), asked.outputs),
+            copied=lambda result: self._lay(leaves_of(answered(result, kept, self._writes)), asked.outputs),
         )
         self._end(asked.session)
         if asked.contender is None:
@@ -339,7 +341,7 @@ class Calling(Following):
         """
         assert self._module is not None
         sets, chosen = asked.session.sets, set(asked.recorded)
-        prepared = [self._arguments(s.inputs, s.slots) for s in sets]
+        prepared = [self._arguments(s.inputs, s.slots, moved=True) for s in sets]
         settings = Settings(self._module, prepared)
         before = self._before(asked.session)
         seen: list[protocol.Observed] = []

@@ -58,7 +58,7 @@ class Holding(Instance):
             pretend.answer_for(GpuTarget.of(asked.target))
             hostreads.watch_methods()
             self._pretence = pretend.ClaimCuda()
-        self._restricted = asked.restricted
+        self._restricted, self._writes = asked.restricted, asked.writes
         self._init = exchange.unwhole(asked.init)
         policy = Precision(asked.precision)
         precision_scope(policy).__enter__()  # for the rest of this process's life

@@ -12,6 +12,7 @@ from torch import nn
 from egg.evaluator.operators.contributed import Draw
 from egg.evaluator.operators.copied import Written
 from egg.evaluator.restrict.integrity import Snapshot
+from egg.evaluator.task.written_inputs import answered, spared, written_of
 from egg.evaluator.transport import exchange, protocol
 from egg.evaluator.transport.arena import Arena
 from egg.evaluator.transport.protocol import GradMode
@@ -21,7 +22,7 @@ from egg.evaluator.worker.fence import Fence
 from egg.evaluator.worker.inputs import Inputs
 from egg.evaluator.worker.kept import Kept
 from egg.evaluator.worker.launches import Launches
-from egg.evaluator.worker.outputs import describe, lay
+from egg.evaluator.worker.outputs import describe, lay, storage_of
 from egg.evaluator.worker.pretend import ClaimCuda, settle
 from egg.evaluator.worker.settings import checked
 from egg.evaluator.worker.threads import ThreadWatch
@@ -55,6 +56,10 @@ class Instance:
         self._noted = Kept()
         self._leaves: tuple[str, ...] = ()
         """Attributes that forward is to leave for its callers, which the judge compares."""
+        self._writes: tuple[int, ...] = ()
+        """Inputs that forward writes to, by number."""
+        self._copied: frozenset[int] = frozenset()
+        """Addresses of their copies for the last call."""
         self._draws: list[Draw] = []
         """Calls that were followed."""
         self._written = Written()
@@ -71,6 +76,11 @@ class Instance:
     def _call(
         self, arguments: list[Any], module: nn.Module | None = None, grad: GradMode = GradMode.OFF
     ) -> Any:
+        return answered(self._returned(arguments, module, grad), arguments, self._writes)
+
+    def _returned(
+        self, arguments: list[Any], module: nn.Module | None = None, grad: GradMode = GradMode.OFF
+    ) -> Any:
         chosen = self._module if module is None else module
         assert chosen is not None
         with _mode(grad), self._pretence:
@@ -80,7 +90,8 @@ class Instance:
         """A call that is not timed: what it leaves changed in the process is an error."""
         assert self._module is not None
         with _mode(grad), self._pretence:
-            return checked(self._module)(*arguments)
+            returned = checked(self._module)(*arguments)
+        return answered(returned, arguments, self._writes)
 
     def _call_here(self, arguments: list[Any], module: nn.Module) -> Any:
         """From any thread: each has a current device of its own."""
@@ -98,9 +109,16 @@ class Instance:
         settle(moved)
         return moved
 
-    def _arguments(self, structure: str, slots: Sequence[Slot]) -> list[Any]:
+    def _arguments(self, structure: str, slots: Sequence[Slot], *, moved: bool = False) -> list[Any]:
+        """The inputs that lie there; in place of those that forward writes to copies, unless all are
+        ``moved``: replaced by others before each call."""
         assert self._inputs is not None
-        return exchange.unpack(structure, [self._inputs.fetch(slot) for slot in slots])
+        given = exchange.unpack(structure, [self._inputs.fetch(slot) for slot in slots])
+        if moved or not self._writes:
+            return given
+        given = spared(given, self._writes)
+        self._copied = frozenset(map(storage_of, written_of(given, self._writes).values()))
+        return given
 
     def _give_back(self, slots: Sequence[Slot]) -> None:
         assert self._inputs is not None

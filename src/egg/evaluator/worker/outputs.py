@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -51,6 +51,16 @@ def _containers(value: Any) -> Iterator[Any]:
         if type(value) in CONTAINERS or isinstance(value, tuple):
             for item in value.values() if isinstance(value, dict) else value:
                 yield from _containers(item)
+
+
+def outlasting(leaves: list[tuple[str, Any]], written: Mapping[str, torch.Tensor]) -> list[tuple[str, Any]]:
+    """Outputs to be held; copies of what lies in ``written`` inputs, whose values the next call replaces."""
+    return [
+        (path, leaf.clone())
+        if isinstance(leaf, torch.Tensor) and any(overlap(leaf, one) for one in written.values())
+        else (path, leaf)
+        for path, leaf in leaves
+    ]
 
 
 def copy_out(result: Any, destinations: list[torch.Tensor | None]) -> None:

@@ -101,6 +101,8 @@ class Load(Request[Built], command="load"):
     target: Target | None = None
     restricted: bool = False
     build: bool = True
+    writes: tuple[int, ...] = ()
+    """Inputs that forward writes to, by number."""
 
 
 @dataclass(frozen=True)

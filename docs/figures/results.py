@@ -22,7 +22,7 @@ BEGIN, END = "<!-- results -->", "<!-- end of results -->"
 SUITES = (
     ("KernelBench", "expert_kernelbench.jsonl"),
     ("llm-ops", "llm_ops.jsonl"),
-    ("real", "real_h200.jsonl"),
+    ("real", "real_quick_h200.jsonl"),
 )
 AGAINST = ("eager", "compile", BEST)
 WIDTH, HEIGHT, LEFT, TOP, BOTTOM, GAP = 760, 312, 46, 46, 40, 34

@@ -137,6 +137,25 @@ def input_changed_in_place() -> Call:
 
 
 @kind
+def cache_written_by_rows() -> Call:
+    def forward(self: Any, x: torch.Tensor, cache: torch.Tensor, position: torch.Tensor) -> torch.Tensor:
+        rows = torch.arange(x.shape[0], device=x.device)
+        cache[rows, :, position] = x[:, None]
+        return cache.sum(2)
+
+    cache = torch.zeros(len(X), 2, 6, X.shape[1])
+    return from_function(forward), (X, cache, torch.arange(len(X)) % 6), {}
+
+
+@kind
+def cache_written_and_nothing_returned() -> Call:
+    def forward(self: Any, x: torch.Tensor, cache: torch.Tensor, slots: torch.Tensor) -> None:
+        cache.index_copy_(0, slots, x * 2)
+
+    return from_function(forward), (X, torch.zeros(64, X.shape[1]), torch.randperm(64)[: len(X)]), {}
+
+
+@kind
 def input_returned() -> Call:
     return from_function(lambda self, x: (x, x.cos())), (X,), {}
 

@@ -296,6 +296,35 @@ def test_an_input_that_is_changed_in_place_is_changed() -> None:
     assert fast.stats().kernel == 1
 
 
+def test_a_cache_is_written_in_place_and_not_copied() -> None:
+    def forward(self: Any, x: torch.Tensor, cache: torch.Tensor, slots: torch.Tensor) -> None:
+        cache.index_copy_(0, slots, x * 2)
+
+    cache, slots = torch.zeros(64, X.shape[1]), torch.randperm(64)[: len(X)]
+    fast = optimized(from_function(forward), X, cache.clone(), slots)
+    assert "clone" not in fast.captured.task.source
+    assert "randperm" in fast.captured.task.source, "places that differ stay so"
+    mine, theirs = cache.clone(), cache.clone()
+    with torch.no_grad():
+        assert fast(X, mine, slots) is fast.original(X, theirs, slots) is None
+    assert torch.equal(mine, theirs)
+    assert fast.stats().kernel == 1
+
+
+def test_no_memory_in_the_middle_of_a_write_is_the_caller_s_to_know() -> None:
+    def forward(self: Any, x: torch.Tensor) -> torch.Tensor:
+        return x.mul_(2) + 1
+
+    kernel = """class ModelNew(Model):
+    def forward(self, x):
+        x.mul_(2)
+        raise torch.OutOfMemoryError("no memory")
+"""
+    fast = optimized(from_function(forward), X.clone(), kernel=kernel)
+    with pytest.raises(torch.OutOfMemoryError), torch.no_grad():
+        fast(X.clone())
+
+
 def test_tied_weights_stay_one() -> None:
     first, second = nn.Linear(8, 8), nn.Linear(8, 8)
     second.weight = first.weight

@@ -56,8 +56,7 @@ def _run_original(
     for result, leaf in zip(captured.results, found, strict=True):
         if result.kind == "computed":
             computed[result.place] = leaf
-    computed |= {output: copies[place] for place, output in captured.written}
-    return [computed[i] for i in sorted(computed)], buffers
+    return [*(computed[i] for i in sorted(computed)), *(copies[i] for i in captured.written)], buffers
 
 
 def _run_task(
@@ -72,7 +71,9 @@ def _run_task(
         torch.manual_seed(SEED)
         answer = model(*given)
     buffers = [tensors[b.attribute] for b in captured.bindings if b.role == "buffer"]
-    return list(answer) if isinstance(answer, tuple | list) else [answer], buffers
+    answers = list(answer) if isinstance(answer, tuple | list) else [answer]
+    computed = answers if any(result.kind == "computed" for result in captured.results) else []
+    return [*computed, *(given[captured.given.index(place)] for place in captured.written)], buffers
 
 
 def _held(captured: Captured, module: nn.Module) -> list[torch.Tensor]:

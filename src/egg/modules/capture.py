@@ -37,7 +37,7 @@ from egg.modules.calling import Called, canonical, initialized, signature_of, tw
 from egg.modules.capture_types import TENSOR, Binding, Captured, Result
 from egg.modules.printing import changes_tensors, line_of, printed
 from egg.modules.sizes import Sizes, UnknownSize, sizes_of
-from egg.modules.slots import Role, Slot
+from egg.modules.slots import Role, Slot, told_apart
 from egg.modules.state import Snapshot
 from egg.modules.structure import PLAIN, Structure, flatten
 
@@ -49,14 +49,6 @@ class DependsOnValues(TaskError):
     """The course of the program depends on values of tensors: it is no single program."""
 
 
-class _ChangesInputs(Exception):
-    """Forward changes these leaves of its arguments in place."""
-
-    def __init__(self, places: Sequence[int]) -> None:
-        super().__init__()
-        self.places = frozenset(places)
-
-
 class _Around:
     """What is around the tensors of a call: of its arguments beforehand, of its result afterwards."""
 
@@ -64,10 +56,10 @@ class _Around:
         self, form: Structure, leaves: tuple[Any, ...], given: tuple[int, ...], twins: tuple[int, ...]
     ) -> None:
         self.form, self.leaves, self.given, self.twins = form, leaves, given, twins
-        self.copied: frozenset[int] = frozenset()
-        """Leaves that forward changes: it gets copies, and returns what these become beside its results."""
-        self.written: tuple[tuple[int, int], ...] = ()
-        """Leaves that were changed, each with the output that holds its new values."""
+        self.written: tuple[int, ...] = ()
+        """Leaves that forward changes, in place, as its kernels do."""
+        self.count = 0
+        """What the task returns: what forward computes, or else what it changes."""
         self.returned: Structure | None = None
         self.results: tuple[Result, ...] = ()
 
@@ -83,7 +75,7 @@ class _Flat(nn.Module):
     def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         form, full = self.around.form, list(self.around.leaves)
         for place, tensor in zip(self.around.given, tensors, strict=True):
-            full[place] = tensor.clone() if place in self.around.copied else tensor
+            full[place] = tensor
         versions = {place: full[place]._version for place in self.around.given}
         full = [full[twin] for twin in self.around.twins]
         args, kwargs = form.built(full)
@@ -95,11 +87,9 @@ class _Flat(nn.Module):
         computed: list[torch.Tensor] = []
         held = {id(t): n for n, t in (*self.inner.named_parameters(), *self.inner.named_buffers())}
         results = [_result(leaf, full, held, computed) for leaf in found]
-        changed = [place for place, version in versions.items() if full[place]._version != version]
-        if changed and not self.around.copied:
-            raise _ChangesInputs(changed)
-        self.around.written = tuple((place, len(computed) + at) for at, place in enumerate(changed))
-        computed += [full[place] for place in changed]
+        self.around.written = tuple(p for p, version in versions.items() if full[p]._version != version)
+        computed = computed or [full[place] for place in self.around.written]  # a task returns something
+        self.around.count = len(computed)
         self.around.returned, self.around.results = returned, tuple(results)
         return tuple(computed)
 
@@ -133,8 +123,7 @@ def captured(
     if not written and not any(result.kind == "computed" for result in results):
         raise TaskError(f"{name} computes no tensor", "optimize a module that returns what it computes")
     slots, bindings, constants = _slots(live, program, [names[i] for i in given], tensors)
-    count = len({r.place for r in results if r.kind == "computed"}) + len(written)
-    text = printed(program.graph_module, slots, results=range(count), note=_note(name, tensors))
+    text = printed(program.graph_module, slots, results=range(shim.around.count), note=_note(name, tensors))
     named = tuple(replace(b, attribute=text.held[b.attribute]) for b in bindings)
     own = {text.held[slot]: tensor for slot, tensor in constants.items()}
     own |= {text.held[s]: t for s, t in _graph_constants(program.graph_module).items() if s in text.held}
@@ -182,10 +171,6 @@ def _exported(
             sizes = _sizes(program, tensors)
         except TaskError:
             raise
-        except _ChangesInputs as changes:
-            shim.around.copied = changes.places
-            trials.insert(0, symbolic)
-            continue
         except Exception as error:  # the module's own code runs in there: whatever it raises is its answer
             problem = error
             continue
@@ -313,7 +298,7 @@ def _slots(
 ) -> tuple[list[Slot], list[Binding], dict[str, torch.Tensor]]:
     """A slot for each placeholder; those of the module's tensors bound, those of the program's own kept."""
     state = {**dict(module.named_parameters(remove_duplicate=False)), **dict(_all_buffers(module))}
-    bounds = index_bounds(program.graph_module)
+    bounds, writes = index_bounds(program.graph_module), changes_tensors(program.graph_module)
     waiting = iter(zip(names, tensors, strict=True))
     slots: list[Slot] = []
     bindings: list[Binding] = []
@@ -323,7 +308,8 @@ def _slots(
             name, tensor = next(waiting)
             slot = Slot.of(name, "input", tensor)
             bound = bounds.get(spec.arg.name)
-            slots.append(slot.within(bound) if bound else slot)
+            slot = slot.within(bound) if bound else slot
+            slots.append(told_apart(slot, tensor) if writes else slot)
             continue
         if not isinstance(spec.arg, TensorArgument):
             raise TaskError(f"the program holds {spec.target}, no tensor", "pass it as an argument")

@@ -56,8 +56,8 @@ class Captured:
     """For each leaf the place of the first that is the same tensor: code may ask whether two are one."""
     returned: Structure
     results: tuple[Result, ...]
-    written: tuple[tuple[int, int], ...]
-    """Leaves of the arguments that a call changes, each with the output that holds its new values."""
+    written: tuple[int, ...]
+    """Leaves of the arguments that a call changes in place."""
     sizes: Sizes
     dtypes: tuple[torch.dtype, ...]
     """Of the tensors among the arguments."""

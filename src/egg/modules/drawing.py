@@ -59,6 +59,11 @@ def _made(slot: Slot, shape: tuple[int, ...]) -> str:
             return f"torch.rand({sizes}) < {high!r}"
         case "integers":
             return f"torch.randint({int(low)}, {int(high) + 1}, {sizes}, {kind})"
+        case "distinct" if (count := math.prod(shape)) <= (span := int(high) + 1 - int(low)):
+            drawn = f"torch.randperm({span}, {kind})[:{count}].reshape({sizes})"
+            return f"{drawn} + {int(low)}" if low else drawn
+        case "distinct":
+            return f"torch.randint({int(low)}, {int(high) + 1}, {sizes}, {kind})"
         case "padded":
             text = f"torch.randint(0, {int(high) + 1}, {sizes}, {kind})"
             return f"{text}.masked_fill(torch.rand({sizes}) < {values.numbers[0]!r}, {int(low)})"

@@ -129,6 +129,8 @@ class _Dispatch:
             except OutsideDomain as outside:
                 reason = f"outside the kernel's domain: {outside}"
             except torch.OutOfMemoryError:
+                if self.captured.written:  # perhaps by half
+                    raise
                 reason = "the kernel was out of memory"
             except Exception as error:  # kept, counted and shown; a program must not end for a kernel
                 reason = self._put_out_of_use(error)
@@ -197,9 +199,6 @@ class _Dispatch:
     def _run(self, leaves: Sequence[Any]) -> Any:
         assert self._kernel is not None
         outputs = self._kernel.answer([leaves[place] for place in self.captured.given])
-        with torch.no_grad():
-            for place, output in self.captured.written:
-                leaves[place].copy_(outputs[output])
         found: list[Any] = []
         for result in self.captured.results:
             match result.kind:

@@ -30,7 +30,7 @@ from egg.modules.outcome import Outcome
 from egg.modules.sizes import Sizes
 from egg.modules.structure import Structure, flatten
 
-SCHEMA = "egg.capture/1"
+SCHEMA = "egg.capture/2"
 _PLAIN = (bool, int, float, str, type(None))
 
 
@@ -123,7 +123,7 @@ def _capture_data(captured: Captured) -> dict[str, Any]:
         "twins": list(captured.twins),
         "returned": _form_data(captured.returned),
         "results": [dataclasses.asdict(r) | {"value": _leaf_data(r.value)} for r in captured.results],
-        "written": captured.written,
+        "written": list(captured.written),
         "sizes": {"shapes": captured.sizes.shapes, "conditions": captured.sizes.conditions},
         "dtypes": [_leaf_data(dtype) for dtype in captured.dtypes],
         "mutates": captured.mutates,
@@ -144,7 +144,7 @@ def _captured(data: Mapping[str, Any], task: Task, constants: Mapping[str, torch
         tuple(data["twins"]),
         _form(data["returned"]),
         tuple(Result(**(result | {"value": _leaf(result["value"])})) for result in data["results"]),
-        tuple((place, output) for place, output in data["written"]),
+        tuple(data["written"]),
         Sizes(tuple(tuple(shape) for shape in sizes["shapes"]), tuple(sizes["conditions"])),
         tuple(_leaf(dtype) for dtype in data["dtypes"]),
         data["mutates"],

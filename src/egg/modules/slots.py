@@ -17,11 +17,14 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 Role = Literal["input", "parameter", "buffer", "constant"]
 Kind = Literal[
-    "normal", "uniform", "integers", "padded", "steps", "share", "filled", "triangle", "additive", "listed"
+    "normal", "uniform", "integers", "distinct", "padded", "steps", "share", "filled", "triangle", "additive",
+    "listed",
 ]  # fmt: skip
 
 MOST_LISTED = 256
 """Elements of a constant that are written down one by one."""
+MOST_DISTINCT = 1 << 20
+"""Integers that are drawn each once."""
 LEAST_SEEN = 16
 """Elements of a row of a mask that are true on average, where every row has some."""
 MOST_LOOKED_AT = 1 << 22
@@ -33,12 +36,12 @@ class Values:
     """What the elements of a tensor are like.
 
     ``normal``: mean ``low``, deviation ``high``. ``uniform`` and ``integers``: from ``low`` to ``high``, the
-    latter included for integers. ``padded``: integers from 0 to ``high``, a share ``numbers[0]`` of them
-    ``low`` instead, which stands for none, as -100 does in the targets of a cross-entropy. ``steps``: 0, 1,
-    2, ... along the last dimension, from ``low``. ``share``: true with probability ``high``. ``filled``: all
-    ``low``. ``triangle``: boolean, true on and below the diagonal (``low`` = 0), or on and above it (1).
-    ``additive``: a mask of 0 and ``low``, of which a share ``high`` is masked; a causal one where ``high`` is
-    0. ``listed``: exactly ``numbers``.
+    latter included for integers; ``distinct``: of these each once. ``padded``: integers from 0 to ``high``, a
+    share ``numbers[0]`` of them ``low`` instead, which stands for none, as -100 does in the targets of a
+    cross-entropy. ``steps``: 0, 1, 2, ... along the last dimension, from ``low``. ``share``: true with
+    probability ``high``. ``filled``: all ``low``. ``triangle``: boolean, true on and below the diagonal
+    (``low`` = 0), or on and above it (1). ``additive``: a mask of 0 and ``low``, of which a share ``high`` is
+    masked; a causal one where ``high`` is 0. ``listed``: exactly ``numbers``.
     """
 
     kind: Kind
@@ -78,9 +81,22 @@ class Slot:
         """The same integers, none of them ``bound`` or more: they index a table of that many rows."""
         if self.values.kind == "padded":
             return replace(self, values=replace(self.values, high=float(bound - 1)))
-        if self.values.kind != "integers":
+        if self.values.kind not in ("integers", "distinct"):
             return self
         return replace(self, values=replace(self.values, low=0.0, high=float(bound - 1)))
+
+
+def told_apart(slot: Slot, tensor: torch.Tensor) -> Slot:
+    """Integers that are all different stay so: places that a program writes to, each once.
+
+    Where two are the same, what is left there is open.
+    """
+    count = tensor.numel()
+    if slot.values.kind != "integers" or not 1 < count <= MOST_DISTINCT or slot.values.high >= MOST_DISTINCT:
+        return slot
+    if len(torch.unique(tensor)) < count:
+        return slot
+    return replace(slot, values=replace(slot.values, kind="distinct"))
 
 
 def described(tensor: torch.Tensor, *, fixed: bool = False) -> Values:

@@ -27,7 +27,9 @@ _INFIX = {
 _SIGNS = {operator.neg: "-", operator.pos: "+", operator.invert: "~"}
 _IN_PLACE = {operator.iadd: "add_", operator.imul: "mul_", operator.isub: "sub_", operator.itruediv: "div_"}
 _BUILTINS = {getattr: "getattr", max: "max", min: "min", float: "float", int: "int", len: "len", abs: "abs"}
-_SPELLED_OUT = frozenset({"to", "einsum", "tensor_split", "size", "sym_size", "copy", "index_put", "where"})
+_SPELLED_OUT = frozenset(
+    {"to", "einsum", "tensor_split", "size", "sym_size", "copy", "index_put", "index_put_", "where"}
+)
 """Operators whose function or method of that name takes other arguments, or does more."""
 _SILENT = {"pin_memory": (False, None), "layout": (torch.strided, None), "non_blocking": (False,)}
 """Arguments that say nothing."""

@@ -10,6 +10,7 @@ from egg.core.source import Task
 from egg.evaluator.compare import copies
 from egg.evaluator.compare.compare import compare
 from egg.evaluator.reference import conditioning
+from egg.evaluator.reference.moved_only import copied, moved_only
 from egg.evaluator.reference.reference import Reference
 from egg.evaluator.task.program import Program
 
@@ -32,6 +33,7 @@ def reference(forward: str, inputs: str = ROWS, init: str = "pass", arguments: s
         "return x[i].flatten()",
         "return torch.cat([x.t(), x.t()]).bfloat16()",
         "return torch.where(x > 0.5, x, 0.0)",
+        "return x[i].to(torch.float8_e4m3fn), x.half().to(torch.float8_e5m2)",
         "return x.topk(3).values, x.sort().indices",
         "return F.max_pool2d(x[None, None], 2)",
         "return F.pad(torch.relu(-x), (1, 1))",
@@ -40,7 +42,7 @@ def reference(forward: str, inputs: str = ROWS, init: str = "pass", arguments: s
 )
 def test_what_is_moved_and_selected_is_no_arithmetic(forward: str) -> None:
     made = reference(forward)
-    assert conditioning.copied(made, made.case("one"), 0)
+    assert copied(made, made.case("one"), 0)
 
 
 @pytest.mark.parametrize(
@@ -51,7 +53,9 @@ def test_what_is_moved_and_selected_is_no_arithmetic(forward: str) -> None:
         "return torch.where(x.sum(1, keepdim=True) > 0, x, 0.0)",
         "return x.clone().index_put_((i,), x[i], accumulate=True)",
         "return torch.full((3,), x.amax().item() * 0.3)",
-        "return x.to(torch.float8_e4m3fn)",
+        "return (1000 * x).to(torch.float8_e4m3fn)",
+        "return (x[i] / 2**-20).to(torch.float8_e4m3fn)",
+        "return x.to(torch.float8_e5m2)",
         "return (i * (2**24 + 1)).float()",
         "y = x.clone()\n        y[0] = x.mean(0)\n        return y",
         "return torch.linspace(0, 1, 7) + 0 * x[0, :7]",
@@ -59,7 +63,7 @@ def test_what_is_moved_and_selected_is_no_arithmetic(forward: str) -> None:
 )
 def test_what_is_computed_anywhere_is_arithmetic(forward: str) -> None:
     made = reference(forward)
-    assert not conditioning.copied(made, made.case("one"), 0)
+    assert not copied(made, made.case("one"), 0)
 
 
 def test_what_forward_changes_from_call_to_call_is_computed() -> None:
@@ -67,8 +71,26 @@ def test_what_forward_changes_from_call_to_call_is_computed() -> None:
     keep = "before = self.mean.clone()\n        self.mean.lerp_(x.mean(0), 0.1)\n        return before, x[i]"
     made = reference(keep, init=init)
     case = made.case("one")
-    assert not conditioning.copied(made, case, 0)
-    assert conditioning.copied(made, case, 1)
+    assert not copied(made, case, 0)
+    assert copied(made, case, 1)
+
+
+def test_what_comes_out_of_a_delay_line_was_given() -> None:
+    """Of what is only moved the buffers hold nothing else, whatever a call has put there before; of the two
+    others one is computed, and one copied from it."""
+    init = """self.register_buffer("line", torch.zeros(4, 16))
+        self.register_buffer("peak", torch.zeros(16))
+        self.register_buffer("mean", torch.zeros(16))
+        self.register_buffer("last", torch.zeros(16))"""
+    forward = """late = self.line[:2].clone()
+        self.line.copy_(torch.cat((self.line[2:], x[:2])))
+        self.peak.copy_(torch.maximum(self.peak, x.amax(0)))
+        self.last.copy_(self.mean)
+        self.mean.lerp_(x.mean(0), 0.1)
+        return late, self.peak[i[:4]], self.last + 0, self.last.clone()"""
+    made = reference(forward, init=init)
+    assert moved_only(made) == {"line", "peak"}
+    assert [copied(made, made.case("one"), position) for position in range(4)] == [True, True, False, False]
 
 
 def test_copies_are_the_references_or_the_exact_ones() -> None:

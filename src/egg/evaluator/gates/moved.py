@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 
 import torch
 
 from egg.evaluator.compare.compare import Floor, floor_for
-from egg.evaluator.reference.answers import same_values
+from egg.evaluator.reference.answers import bits, same_values
 from egg.evaluator.reference.reference import Reference
 from egg.evaluator.reference.yardstick import unit_of
 
@@ -21,6 +22,8 @@ OWN_ERRORS_EACH = 32.0
 """How many times the reference's own error of an element that element may be off by."""
 SUMS = 2.0
 """How many times as much of a buffer as of an answer another order may change: sums in it may cancel."""
+MANTISSA = MappingProxyType({torch.bfloat16: 7, torch.float16: 10, torch.float32: 23, torch.float64: 52})
+"""Stored bits of it."""
 LEAST = 1e-30
 """Smaller numbers may be flushed to zero."""
 
@@ -99,6 +102,28 @@ def usual(errors: Mapping[str, torch.Tensor], state: Mapping[str, torch.Tensor])
     return found
 
 
+def parts(value: torch.Tensor) -> torch.Tensor:
+    """Both parts of complex numbers, each of which is rounded by itself; others as they are."""
+    return torch.view_as_real(value.resolve_conj()) if value.is_complex() else value
+
+
+def usual_nans(theirs: torch.Tensor, ours: torch.Tensor) -> bool:
+    """Whether every NaN is one that arithmetic makes, or has the bits of the reference's.
+
+    Its other bits say nothing, and a file could keep something there. Processors set the first bit of the
+    mantissa alone or all of them; a cast to a wider type appends zeros.
+    """
+    theirs, ours = parts(theirs), parts(ours)
+    width = MANTISSA.get(ours.dtype)
+    if width is None or theirs.dtype is not ours.dtype:
+        return True
+    own, mantissa = bits(ours), (1 << width) - 1
+    odd = theirs.isnan() & (bits(theirs) != own)
+    found = bits(theirs)[odd].long() & mantissa
+    usual = [1 << (width - 1)] + [((1 << n) - 1) << (width - n) for n in MANTISSA.values() if n <= width]
+    return bool(torch.isin(found, torch.tensor(usual, device=found.device)).all())
+
+
 def arrived(
     theirs: torch.Tensor,
     ours: torch.Tensor,
@@ -115,8 +140,7 @@ def arrived(
     were measured (``singly``: not where they cannot be). What the reference leaves infinite or NaN must be
     that, and allows the finite elements nothing. A complex number is two elements.
     """
-    if ours.is_complex():
-        theirs, ours, before = (torch.view_as_real(t.resolve_conj()) for t in (theirs, ours, before))
+    theirs, ours, before = map(parts, (theirs, ours, before))
     if not ours.is_floating_point() or not ours.numel():
         return same_values(theirs, ours)
     wide, own, old = theirs.double(), ours.double(), before.double()

@@ -35,11 +35,13 @@ from egg.evaluator.plan.verify import refusal
 from egg.evaluator.process.handle import Fault, ForkServer
 from egg.evaluator.process.patterns import compiler_target
 from egg.evaluator.reference.for_callers import for_callers
+from egg.evaluator.reference.lasting import lasting
 from egg.evaluator.reference.reference import Reference
 from egg.evaluator.task.attributes import unsaved_of
 from egg.evaluator.task.meta import on_meta
 from egg.evaluator.task.precision import HALF_DTYPES
 from egg.evaluator.task.program import Program
+from egg.evaluator.task.reachable import Unfollowable
 from egg.evaluator.task.seeds import BUILD_SEED
 from egg.evaluator.transport import exchange, protocol
 from egg.hardware.gpus import Gpu
@@ -283,4 +285,13 @@ def _moving(request: PlanRequest) -> set[str]:
                 f"forward leaves {', '.join(left[:3])} in attributes for its callers, which no plan writes",
                 "judge the file itself; or return it with the answer, or keep it in a buffer that is saved",
             )
-        return reference.moving
+    try:
+        left = lasting(task, Precision.MATCH)
+    except Unfollowable:
+        left = ["more objects than can be followed"]
+    if left:
+        raise Unspelled(
+            f"forward leaves {', '.join(left[:3])} behind, which no plan writes",
+            "judge the file itself; or return it with the answer, or keep it in a buffer that is saved",
+        )
+    return reference.moving

@@ -115,10 +115,11 @@ def same_bytes(a: torch.Tensor, b: torch.Tensor) -> bool:
     """
     if a.shape != b.shape or a.dtype != b.dtype:
         return False
-    return all(torch.equal(_bits(x), _bits(y)) for x, y in memory.pieces(a, b))
+    return all(torch.equal(bits(x), bits(y)) for x, y in memory.pieces(a, b))
 
 
-def _bits(flat: torch.Tensor) -> torch.Tensor:
+def bits(flat: torch.Tensor) -> torch.Tensor:
+    """As integers of the same width."""
     return flat.resolve_conj().resolve_neg().view(INTEGERS.get(flat.element_size(), torch.int64))
 
 

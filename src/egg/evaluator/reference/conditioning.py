@@ -10,12 +10,11 @@ from typing import Any
 
 import torch
 
-from egg.core.errors import MachineError, TaskError
+from egg.core.errors import TaskError
 from egg.evaluator.compare.compare import STILL, Moved, lost_at
 from egg.evaluator.reference.answers import response
 from egg.evaluator.reference.case import Case
 from egg.evaluator.reference.composed import Composed, composed
-from egg.evaluator.reference.copied import Copied
 from egg.evaluator.reference.reference import Reference
 from egg.evaluator.reference.roundings import Roundings
 from egg.evaluator.reference.yardstick import (
@@ -26,8 +25,7 @@ from egg.evaluator.reference.yardstick import (
     perturb,
     unit_of,
 )
-from egg.evaluator.task.attributes import attributes_of, whole
-from egg.evaluator.task.program import map_tensors, outputs_of
+from egg.evaluator.task.program import outputs_of
 from egg.evaluator.tensors.reals import as_reals
 
 LOTS, FEWER = 16, 4
@@ -132,39 +130,10 @@ def crossed(reference: Reference, case: Case, position: int) -> list[Any]:
     return [leaf for leaf in found if _shape(leaf) == _shape(exact)]
 
 
-def copied(reference: Reference, case: Case, position: int) -> bool:
-    """Whether an output is computed nowhere; not where that is not known."""
-    module = reference.module
-    held = attributes_of(module)
-    if not all(name in held and whole(held[name]) for name in reference.leaves):
-        return False  # a number that an earlier call computed
-
-    def forward() -> Copied:
-        twin, inputs = converted(module, case.inputs, Yardstick.ITSELF)
-        held = (value for name, value in twin.state_dict().items() if name not in reference.moving)
-        plain = (value for part in twin.modules() for value in vars(part).values())
-        with Copied(t for t in (*held, *plain, *_leaves(inputs)) if isinstance(t, torch.Tensor)) as noted:
-            result = reference.measured(twin, inputs, Yardstick.ITSELF, None, case.seed)
-        noted.answered(outputs_of(result))
-        return noted
-
-    try:
-        answers = reference.with_room(forward).answers
-    except (TaskError, MachineError):
-        return False
-    return position < len(answers) and answers[position]
-
-
 def read_as(reference: Reference, case: Case) -> torch.dtype | None:
     """The coarsest floating type of what the host reads of tensors, if it reads any: what a plain number has
     the digits of."""
     return _roundings(reference, case).read
-
-
-def _leaves(inputs: list[Any]) -> list[torch.Tensor]:
-    found: list[torch.Tensor] = []
-    map_tensors(inputs, lambda tensor: (found.append(tensor), tensor)[1])
-    return found
 
 
 def _shape(leaf: Any) -> tuple[int, ...] | None:

@@ -3,19 +3,21 @@
 Two honest implementations of a sum differ by its order; those of a gather, a maximum or a transposition do
 not differ at all. So while the program runs, it is noted of each memory whether all in it came there by
 operations that compute nothing in floating point. Inputs and weights begin so, and a memory ceases to be so
-when anything else is written into it; what forward itself changes from call to call never is, since it was
-computed by an earlier one. Integers and truth values are exact whatever computes them, as long as what they
-are computed from is.
+when anything else is written into it; what forward itself changes from call to call begins so where every
+call does nothing else with it (:mod:`egg.evaluator.reference.moved_only`). Integers and truth values are
+exact whatever computes them, as long as what they are computed from is.
 
 Everything that is not known counts as computed: memory that no operation of PyTorch made, operations that
 draw, what follows a computed number that the host read, numbers that the host made of one that was given,
-casts to floats of 8 bits (beyond their largest number implementations differ), and casts of wide integers to
-floats that do not hold them (a kernel that counts in floats rounds there).
+casts to floats of 8 bits that implementations make differently (beyond the largest number, to bare exponents,
+by way of another type), and casts of wide integers to floats that do not hold them (a kernel that counts in
+floats rounds there).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -46,6 +48,13 @@ ACCUMULATE = 3
 """The place of the argument by which these add to what is there."""
 SHORT = 2
 """Bytes of integers that every float of 32 bits holds."""
+CASTS = MappingProxyType(
+    {
+        torch.float8_e4m3fn: (torch.float32, torch.bfloat16, torch.float16),
+        torch.float8_e5m2: (torch.float16,),
+    }
+)
+"""Casts to 8 bits that are one rounding in every implementation."""
 EXTREME = frozenset({"amax", "amin"})
 """The reductions of a scatter that choose one of the numbers."""
 ADDING = frozenset({"index_put", "_unsafe_index_put", "_index_put_impl", "put"})
@@ -113,7 +122,8 @@ def selects(func: Any, args: Any, kwargs: Any, result: Any) -> bool:
     given = tensors_in((args, kwargs))
     if base_name(func) in COPIES:
         wide = any(_wide_integer(t) for t in given) and not _holds_all(result, given)
-        coarse = wide or any(t.dtype in EIGHT_BITS for t in made)
+        eight = any(t.dtype in EIGHT_BITS for t in made) and not _rounds_once(made[-1], given[-1])
+        coarse = wide or eight
         return not coarse or len({t.dtype for t in (*made, *given)}) == 1
     adds = name in ADDING and (kwargs.get("accumulate") or args[ACCUMULATE : ACCUMULATE + 1] == (True,))
     size = name == "abs" and any(t.is_complex() for t in given)
@@ -142,6 +152,14 @@ def _holds_all(result: Any, given: list[torch.Tensor]) -> bool:
     if not isinstance(result, torch.Tensor) or result.is_complex() or result.shape != source.shape:
         return False
     return bool((result.double() == source.double()).all()) and result.dtype is not torch.float64
+
+
+def _rounds_once(made: torch.Tensor, source: torch.Tensor) -> bool:
+    """Whether a cast to 8 bits gives the nearest number wherever it is made: where the number is beyond the
+    largest some saturate, and for want of an instruction some round to another type first."""
+    if source.dtype in EIGHT_BITS or source.dtype not in CASTS.get(made.dtype, ()):
+        return False
+    return bool((source.abs() <= torch.finfo(made.dtype).max).all())
 
 
 def _inexact(tensor: torch.Tensor) -> bool:

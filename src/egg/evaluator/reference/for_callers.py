@@ -130,9 +130,9 @@ class _Answers:
             if held is None:
                 return False
             if at_once and isinstance(held.owner, nn.Module):
-                _show_another(held.owner, held.key)
+                show_another(held.owner, held.key)
             else:
-                held.put(_other(held.value, before))
+                held.put(another(held.value, before))
             try:
                 return not all(map(same_values, *_tensors(self.usual, _leaves(self.reference, last))))
             except (TaskError, ValueError):  # no answer, or one of another form
@@ -149,18 +149,18 @@ def _tensors(one: list[Any], other: list[Any]) -> tuple[list[torch.Tensor], list
     return [torch.as_tensor(a) for a, _ in pairs], [torch.as_tensor(b) for _, b in pairs]
 
 
-def _show_another(module: nn.Module, name: str) -> None:
+def show_another(module: nn.Module, name: str) -> None:
     """From now on whoever reads this attribute of the module finds another value."""
     kind = type(module)
 
     class Other(kind):
         def __getattribute__(self, key: str) -> Any:
             value = super().__getattribute__(key)
-            return _other(value) if key == name else value
+            return another(value) if key == name else value
 
         def __getattr__(self, key: str) -> Any:  # of buffers
             value = super().__getattr__(key)
-            return _other(value) if key == name else value
+            return another(value) if key == name else value
 
     module.__class__ = Other
 
@@ -169,7 +169,7 @@ def _copied(value: Any) -> Any:
     return value.clone() if isinstance(value, torch.Tensor) else value
 
 
-def _other(value: Any, before: Any = None) -> Any:
+def another(value: Any, before: Any = None) -> Any:
     """Something else of the same form; of a tensor that was there ``before``, in the elements that differ."""
     if not isinstance(value, torch.Tensor):
         return 2 - value if isinstance(value, int | float) else None

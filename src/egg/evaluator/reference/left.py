@@ -22,6 +22,7 @@ from egg.evaluator.tensors.reals import as_reals
 
 MOST = 16
 """Calls that are repeated; errors of more calls are as many times larger at most."""
+WIDE = (torch.float64, torch.complex128)
 Left = Mapping[str, Any]
 """What a module holds, by name: tensors and numbers."""
 
@@ -82,9 +83,10 @@ class Exactly:
             self._twin = None
 
     def state(self) -> dict[str, torch.Tensor]:
-        """What floats it holds, by name; nothing where the program does not run in fp64."""
+        """What floats it holds, by name, and both parts of complex numbers; nothing where it does not run in
+        fp64."""
         held = {} if self._twin is None else self._twin.state_dict()
-        return {name: value.detach() for name, value in held.items() if value.dtype is torch.float64}
+        return {name: as_reals(value.detach()) for name, value in held.items() if value.dtype in WIDE}
 
 
 def _apart(one: Left, other: Left) -> dict[str, torch.Tensor]:

@@ -20,6 +20,7 @@ from egg.evaluator.compare.places import wrong_places
 from egg.evaluator.reference import conditioning, ties
 from egg.evaluator.reference.answers import same_bytes
 from egg.evaluator.reference.case import Case
+from egg.evaluator.reference.moved_only import copied
 from egg.evaluator.reference.reference import Reference
 from egg.evaluator.reference.yardstick import Yardstick
 from egg.evaluator.transport import protocol
@@ -198,7 +199,7 @@ class Checks:
         run of the reference."""
         if position in self.computed or not isinstance(expected, torch.Tensor):
             return False
-        if conditioning.copied(self.reference, case, position):
+        if copied(self.reference, case, position):
             return True
         self.computed.add(position)
         return False

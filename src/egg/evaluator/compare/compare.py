@@ -56,7 +56,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 import torch
@@ -65,6 +65,7 @@ from egg.core.policy import Precision
 from egg.evaluator.compare import amplified, bands, integers, populations, scales, slices, sums
 from egg.evaluator.compare.bands import NOWHERE, Band
 from egg.evaluator.compare.integers import NONE, Crossed
+from egg.evaluator.compare.part import Part
 from egg.evaluator.tensors.reals import EIGHT_BITS, EXPONENTS, as_reals
 
 ROUNDOFF = {
@@ -86,6 +87,8 @@ FEW_FACTOR, FEW_SPREADS, FEW_MOST = 1.5, 3.7, 4.0
 """Of the reference's rms error, what an honest one of few elements may be: many spreads of chance beyond."""
 CONDITIONING = 2.0
 """How many times as far as the exact result moves under the inputs' own rounding."""
+BY_ITSELF = 8.0
+"""How many times as much elements of one magnitude may be off where nothing says how far the reference is."""
 LOST = 1e-2
 """Of its own size: an element that is off by more has lost its value, in fp32."""
 LOST_ROUNDINGS = 16.0
@@ -270,13 +273,17 @@ def compare(
     usual: Usual = NOT_KNOWN,
     *,
     banded: bool = False,
+    by_itself: bool = False,
     crossed: Sequence[torch.Tensor] = (),
     computed_in: torch.dtype | None = None,
+    part: Part | None = None,
 ) -> LeafError:
     """Judge one output; all three have the same shape, and live where the oracle lives.
 
-    ``banded``: by magnitudes and scales as well. ``crossed``: of integers, exact runs that are some roundings
-    off. ``computed_in``: the type of the tensor that a plain number was read from, whose digits it has.
+    ``banded``: by magnitudes and scales as well. ``by_itself``: so too, where the exact run is the
+    reference's own, whose error there is not known. ``crossed``: of integers, exact runs that are some
+    roundings off. ``computed_in``: the type of the tensor that a plain number was read from, whose digits it
+    has. ``part``: where the elements stand, if they are some of an output.
     """
     if integers.are_integers(reference):
         problem, equal, beside = integers.compare(candidate, reference, golden, crossed)
@@ -285,6 +292,8 @@ def compare(
     kind = computed_in or reference.dtype
     floor = floor_for(kind, precision)
     three = [as_reals(t) for t in (candidate, reference, golden)]
+    if part is not None and reference.is_complex():
+        part = part.in_pairs()
     sizes = sums.sampled_sizes(three[2])
     quartile = sums.upper_quartile(sizes)
     norms = sums.norms(three, quartile)
@@ -307,8 +316,10 @@ def compare(
     if slices.spread(sizes, quartile) and not norms.nonfinite:
         off = max(off, slices.lost(three, quartile, own, moved.times(CONDITIONING).functions))
     band, suspected = NOWHERE, False
-    if banded and not norms.nonfinite:
-        band, suspected = _by_size(three, floor, moved, 4.0 * usual.max * rms)
+    if (banded or by_itself) and not norms.nonfinite:
+        band, suspected = _by_size(three, floor, moved, 4.0 * usual.max * rms, part)
+    if by_itself:
+        band, suspected = replace(band, ratio=band.ratio / BY_ITSELF), False
     lost = norms.nonfinite
     problem = f"{lost} elements are NaN or Inf where they must not be" if lost else ""
     scale = rms or 1.0
@@ -353,20 +364,32 @@ def _kind(floor: Floor) -> int:
     return 0 if floor.roundoff <= ROUNDOFF[torch.float32] else 2 if floor.step else 1
 
 
-def _by_size(three: sums.Three, floor: Floor, moved: Moved, absolute: float) -> tuple[Band, bool]:
+def _by_size(
+    three: sums.Three, floor: Floor, moved: Moved, absolute: float, part: Part | None
+) -> tuple[Band, bool]:
     """The worst of elements of one magnitude and slices of one scale; of few elements, of each alone. And
     whether conditioning is to be asked of."""
-    size = _kind(floor)
-    each = (bands.FINE_EACH, bands.COARSE_EACH, bands.EIGHT_EACH)[size]
-    if 1 < three[2].numel() <= bands.FEW:
+    if 1 < (three[2].numel() if part is None else part.shape.numel()) <= bands.FEW:
+        each = (bands.FINE_EACH, bands.COARSE_EACH, bands.EIGHT_EACH)[_kind(floor)]
         return bands.of_few(three, floor.roundoff, moved.each, each, floor.step), False
-    widened = moved.times(CONDITIONING)
+    return _of_many(three, floor, moved, absolute, part)
+
+
+def of_buffer(three: sums.Three, floor: Floor) -> Band:
+    """The same where it is not known how numbers are conditioned: of few, none is looked at alone."""
+    return _of_many(three, floor, STILL, 0.0, None)[0]
+
+
+def _of_many(
+    three: sums.Three, floor: Floor, moved: Moved, absolute: float, part: Part | None
+) -> tuple[Band, bool]:
+    size, widened, drawn = _kind(floor), moved.times(CONDITIONING), bands.sample(three)
     limits = (bands.FINE, bands.COARSE, bands.EIGHT)[size]
-    drawn = bands.sample(three)
+    each = (bands.FINE_EACH, bands.COARSE_EACH, bands.EIGHT_EACH)[size]
     found = bands.worst(drawn, floor.roundoff, widened.bands, max(absolute, floor.step), limits)
     moves = _larger(widened.bands, widened.functions)
     apart = populations.worst(drawn, floor.roundoff, moves, each, max(absolute, floor.step))
     pools = (scales.FINE, scales.COARSE, scales.EIGHT)[size]
-    other = scales.worst(three, floor.roundoff, widened.scales, absolute, pools, floor.step)
+    other = scales.worst(three, floor.roundoff, widened.scales, absolute, pools, floor.step, part)
     suspected = amplified.suspected(drawn, floor.roundoff, limits, max(absolute, floor.step))
     return max(found, apart, other, key=lambda band: band.ratio), suspected

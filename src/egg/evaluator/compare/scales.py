@@ -25,6 +25,7 @@ from math import prod
 import torch
 
 from egg.evaluator.compare.bands import BANDS, NOWHERE, Band, Limits, on_host, places, sums
+from egg.evaluator.compare.part import Part
 
 FINE, COARSE, EIGHT = Limits(32.0, 256.0), Limits(8.0, 8.0), Limits(8.0, 4.0)
 """In fp32, where one rounding dominates any order of summation, and in 8 bits: one step is two roundings."""
@@ -47,15 +48,18 @@ def worst(
     absolute: float = 0.0,
     limits: Limits = FINE,
     step: float = 0.0,
+    part: Part | None = None,
 ) -> Band:
     """Of the candidate, the reference and the exact result: the pool that is furthest off.
 
     ``moved``: for each pool what conditioning allows; ``absolute``: what is allowed everywhere; ``step``: the
-    distance of the type's smallest numbers, where it is not that of the tensors' own.
+    distance of the type's smallest numbers, where it is not that of the tensors' own; ``part``: where these
+    elements stand, if they are not all.
     """
     found, step = NOWHERE, step or torch.finfo(three[1].dtype).smallest_normal * roundoff
-    for kept in (*usual_cuts(three[2].shape), *_drawn(other_cuts(three[2].shape))):
-        c, r, g = _slices(three, kept)
+    shape = three[2].shape if part is None else part.shape
+    for kept in (*usual_cuts(shape), *_drawn(other_cuts(shape))):
+        c, r, g = _slices(three, kept, part)
         usable = torch.isfinite(c) & torch.isfinite(r) & torch.isfinite(g)
         g = torch.where(usable, g, 0.0)
         errors = [torch.where(usable, t - g, 0.0) for t in (r, c)]
@@ -71,12 +75,14 @@ def worst(
     return found
 
 
-def rms_by_pool(moves: Sequence[torch.Tensor], linear: Callable[..., torch.Tensor]) -> dict[Pool, float]:
+def rms_by_pool(
+    moves: Sequence[torch.Tensor], linear: Callable[..., torch.Tensor], part: Part | None = None
+) -> dict[Pool, float]:
     """The rms of ``linear(*moves)`` in each pool of the first of them, the exact result."""
     found: dict[Pool, float] = {}
-    shape = moves[0].shape
+    shape = moves[0].shape if part is None else part.shape
     for kept in (*usual_cuts(shape), *other_cuts(shape)):
-        drawn = _slices(moves, kept)
+        drawn = _slices(moves, kept, part)
         exact = torch.where(torch.isfinite(drawn[0]), drawn[0], 0.0)
         counts, (means,) = _pooled(exact, (linear(*drawn),))
         found |= {(kept, band): means[band] for band in range(1, BANDS) if counts[band]}
@@ -116,8 +122,10 @@ def _drawn(cuts: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
     return secrets.SystemRandom().sample(cuts, min(OTHER_CUTS, len(cuts)))
 
 
-def _slices(tensors: Sequence[torch.Tensor], kept: tuple[int, ...]) -> list[torch.Tensor]:
+def _slices(tensors: Sequence[torch.Tensor], kept: tuple[int, ...], part: Part | None) -> list[torch.Tensor]:
     """Slices as rows, in fp64 on the host: all, or some of them at some places drawn by lot."""
+    if part is not None:
+        return on_host(part.slices(tensors, kept, FEWEST_IN_SLICE, (MOST_SLICES, MOST_IN_SLICE)))
     shape = tensors[0].shape
     others = tuple(dim for dim in range(len(shape)) if dim not in kept)
     count, length = (prod(shape[dim] for dim in dims) for dims in (kept, others))

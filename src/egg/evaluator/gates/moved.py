@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 import torch
 
-from egg.evaluator.compare.compare import Floor, floor_for
+from egg.evaluator.compare.compare import Floor, floor_for, of_buffer
 from egg.evaluator.reference.answers import bits, same_values
 from egg.evaluator.reference.reference import Reference
 from egg.evaluator.reference.yardstick import unit_of
@@ -45,7 +45,8 @@ def is_counter(name: str, value: torch.Tensor) -> bool:
 
 
 def exact_enough(theirs: torch.Tensor, ours: torch.Tensor, exact: torch.Tensor, order: Floor) -> bool:
-    """Whether a buffer is as near to the ``exact`` one as the reference's, all elements together.
+    """Whether a buffer is as near to the ``exact`` one as the reference's: all elements together, those of
+    one magnitude, and slices of one scale.
 
     Each element has room for a thousandth of its move (:func:`arrived`), which a sum over few bits would fit
     into as well. But not all elements of an honest one are off by as much: they are off as an answer may be,
@@ -57,7 +58,9 @@ def exact_enough(theirs: torch.Tensor, ours: torch.Tensor, exact: torch.Tensor, 
         return True
     wide, own, got = (t[known] for t in (wide, own, got))
     sums = SUMS * order.rms_factor * order.roundoff * _rms(wide)
-    return float(_rms(got - wide)) <= float(OWN_ERRORS * _rms(own - wide) + sums)
+    if float(_rms(got - wide)) > float(OWN_ERRORS * _rms(own - wide) + sums):
+        return False
+    return of_buffer([t.double() for t in (theirs, ours, exact)], order).ratio <= SUMS
 
 
 def _rms(values: torch.Tensor) -> torch.Tensor:

@@ -237,8 +237,8 @@ class _Own:
             trial.checks.check_values(case, trial.buffers.outputs(0), numbers)
         elif not written.anything(trial):
             raise _NotRun("no program that ran stores an element of an output")
-        elif not all(written.right(trial, case, position) for position in range(len(case.outputs))):
-            trial.checks.agreed(case, lambda answered: written.hold(trial, answered))
+        else:
+            written.check(trial, case)
         trial.checks.check_returned(case, answered)
         trial.checks.check_apart(case, answered.aliases)
         trial.checks.check_inputs_unchanged(case, index)
@@ -261,7 +261,7 @@ class _Own:
                 case = trial.reference.answer(case.label, case.inputs, own=False)
             ways = Ways(trial, case, self._again_once, each)
             left += [*ways.configured(CONFIGURED_SECONDS), *ways.under_grad(seconds)]
-            left += [*ways.displaced(seconds), *ways.as_built(seconds)]
+            left += [*ways.displaced(seconds), *ways.scaled(seconds), *ways.as_built(seconds)]
             left += ways.by_lot(seconds, whole=whole and not self.brief)
         except _NotRun as why:
             left = [*left, f"it is called again: {why}"]

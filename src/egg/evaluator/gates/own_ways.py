@@ -1,5 +1,5 @@
 """Other ways of calling a file at the task's own size: each configuration of its autotuners, grad mode,
-other addresses, weights that nothing loaded, orders by lot.
+other addresses, inputs of other sizes, weights that nothing loaded, orders by lot.
 
 At the size that is interpreted all of them are tried. A kernel may branch on a size and on the way at once,
 so each is asked here too, with few programs of every launch, as far as the time goes; what there is no time
@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from egg.evaluator.gates import callers, disorder
+from egg.evaluator.gates import callers, disorder, own_scales
 from egg.evaluator.gates.configurations import WRONG, listed
 from egg.evaluator.gates.under_grad import SAME, WORDS
 from egg.evaluator.process.handle import Fault
@@ -108,6 +108,25 @@ class Ways:
                 raise
             evidence = f"on {DISPLACED}, where on others the answers are right: {wrong.evidence}"
             raise Refused("state.callers", evidence, ANYWHERE, facts=wrong.facts) from None
+        return []
+
+    def scaled(self, seconds: float) -> list[str]:
+        """On inputs of which few slices make up most, where an exception passes; returns what was left
+        out."""
+        until, trial = time.perf_counter() + seconds, self.trial
+        for turn in range(own_scales.TURNS):
+            if time.perf_counter() + self.each > until:
+                return [own_scales.WORDS]
+            case = own_scales.question(trial, turn)
+            if case is None:
+                continue
+            try:
+                self.ask(case)
+            except Fault as fault:
+                trial.survive(fault)
+        if trial.reference.moving:
+            trial.connection.restore_weights()
+            trial.level()
         return []
 
     def by_lot(self, seconds: float, *, whole: bool) -> list[str]:

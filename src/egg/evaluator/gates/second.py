@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import torch
 
 from egg.evaluator.compare.compare import NOT_KNOWN, LeafError, Usual, compare
+from egg.evaluator.compare.part import Part
 from egg.evaluator.process.handle import Fault
 from egg.evaluator.reference.case import Case
 from egg.evaluator.reference.probes import Change
@@ -73,8 +74,16 @@ class BesideChecks(Checks):
     doubt: float = 0.0
     """The reference's relative error of the output compared last, here or at the task's own call."""
 
-    def error(self, case: Case, position: int, got: Any, expected: Any, golden: Any) -> LeafError:
-        error = Checks.error(self, case, position, got, expected, golden)
+    def error(
+        self,
+        case: Case,
+        position: int,
+        got: Any,
+        expected: Any,
+        golden: Any,
+        part: Part | None = None,
+    ) -> LeafError:
+        error = Checks.error(self, case, position, got, expected, golden, part)
         usual = self.allowed.get(position, NOT_KNOWN)
         self.uncertain = max(self.uncertain, error.reference_relative)
         self.doubt = max(usual.rms, error.reference_relative)

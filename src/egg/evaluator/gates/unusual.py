@@ -214,7 +214,7 @@ def _asked(trial: Trial, name: str, inputs: list[Any], *, integers: bool) -> str
     except (TaskError, MachineError) as error:
         return f"{UNANSWERED}: {error}"[:200]
     case = replace(case, leeway=LEEWAY)
-    found = _put(trial, case, integers=integers) if _answered(trial, case) else UNANSWERED
+    found = _put(trial, case, integers=integers) if answered(trial, case) else UNANSWERED
     if trial.reference.moving:
         trial.connection.restore_weights()
     return found
@@ -302,7 +302,7 @@ def _settle(got: torch.Tensor, expected: torch.Tensor, near: torch.Tensor) -> in
     return count
 
 
-def _answered(trial: Trial, case: Case) -> bool:
+def answered(trial: Trial, case: Case) -> bool:
     """Whether the reference is as finite as at its own inputs, also in fp64, and close to that run."""
     if min(finite_share(case.outputs), finite_share(case.golden)) < trial.reference.finite_share:
         return False

@@ -9,6 +9,7 @@ import torch
 
 from egg.evaluator.compare.bands import FEW, rms_by_band
 from egg.evaluator.compare.compare import STILL, Moved
+from egg.evaluator.compare.part import Part
 from egg.evaluator.compare.scales import rms_by_pool
 from egg.evaluator.tensors import memory
 from egg.evaluator.tensors.reals import as_reals, finite
@@ -32,15 +33,18 @@ def finite_share(outputs: list[tuple[str, Any]]) -> float:
     return count / max(total, 1)
 
 
-def response(exact: Any, up: Any, down: Any, limit: float) -> Moved:
+def response(exact: Any, up: Any, down: Any, limit: float, part: Part | None = None) -> Moved:
     """The linear part of how an output follows a perturbation and its mirror image.
 
-    ``limit``: of its own size; how many elements move by more is counted.
+    ``limit``: of its own size; how many elements move by more is counted. ``part``: of some elements alone.
     """
     if not isinstance(exact, torch.Tensor):
         exact, up, down = (torch.tensor(float(abs(v)), dtype=torch.float64) for v in (exact, up, down))
     if exact.shape != up.shape or exact.shape != down.shape or not inexact(exact):
         return STILL
+    if part is not None:
+        exact, up, down = (part.of(t) for t in (exact, up, down))
+        part = part.in_pairs() if exact.is_complex() else part
     largest = square = 0.0
     count = lost = 0
     bands: dict[int, float] = {}
@@ -55,7 +59,7 @@ def response(exact: Any, up: Any, down: Any, limit: float) -> Moved:
         square, largest = square + summed[0], max(largest, summed[1])
         for band, value in rms_by_band(linear, g).items():
             bands[band] = max(bands.get(band, 0.0), value)
-    pools = rms_by_pool(reals, _linear)
+    pools = rms_by_pool(reals, _linear, part)
     each = tuple(_linear(*reals).reshape(-1).tolist()) if exact.numel() <= FEW else ()
     return Moved(largest, math.sqrt(square / max(count, 1)), lost / max(count, 1), bands, pools, each)
 

@@ -12,6 +12,7 @@ import torch
 
 from egg.core.errors import TaskError
 from egg.evaluator.compare.compare import STILL, Moved, lost_at
+from egg.evaluator.compare.part import Part
 from egg.evaluator.reference.answers import response
 from egg.evaluator.reference.case import Case
 from egg.evaluator.reference.composed import Composed, composed
@@ -39,8 +40,8 @@ CROSSING, CROSSING_COARSE = 16.0, 2.0
 """Roundings by which a float may lie off the boundary between two integers, in fp32 and in 16 bits."""
 
 
-def moved(reference: Reference, case: Case, position: int) -> Moved:
-    """How far an output of ``case`` moves.
+def moved(reference: Reference, case: Case, position: int, part: Part | None = None) -> Moved:
+    """How far an output of ``case`` moves, or ``part`` of it.
 
     One draw of signs and its mirror image: what answers oppositely to the two is how the result follows; what
     does not (a threshold that was crossed) is a jump, and allows nothing. Signs that happen to cancel show
@@ -56,18 +57,18 @@ def moved(reference: Reference, case: Case, position: int) -> Moved:
         except TaskError:
             continue
         if len(up) == len(down) == len(case.golden):
-            found |= response(exact, up[position][1], down[position][1], limit)
+            found |= response(exact, up[position][1], down[position][1], limit, part)
     return found
 
 
-def sensitivity(reference: Reference, case: Case, position: int) -> torch.Tensor:
+def sensitivity(reference: Reference, case: Case, position: int, part: Part | None = None) -> torch.Tensor:
     """How far each element of an output moves, jumps among it: the furthest of many draws.
 
     Of two roundings that are as large, as of an input and of its product, the signs cancel in every second
     one. No mirror image is asked for: an element that moves otherwise there moves as far.
     """
     wide = case.golden[position][1]
-    exact = as_reals(wide).double()
+    exact = as_reals(_only(wide, part)).double()
     found = torch.zeros_like(exact)
     noted = _roundings(reference, case)
     for lot in _lots(case, LOTS):
@@ -76,13 +77,14 @@ def sensitivity(reference: Reference, case: Case, position: int) -> torch.Tensor
         except TaskError:
             continue
         if len(outputs) == len(case.golden) and _shape(outputs[position][1]) == _shape(wide):
-            found = torch.maximum(found, (as_reals(outputs[position][1]).double() - exact).abs_())
+            other = as_reals(_only(outputs[position][1], part))
+            found = torch.maximum(found, (other.double() - exact).abs_())
     return found
 
 
-def by_functions(reference: Reference, case: Case) -> list[Moved]:
-    """How far each output moves, by magnitude, when functions are off as those that kernels compose."""
-    found = [STILL for _ in case.golden]
+def by_functions(reference: Reference, case: Case, position: int, part: Part | None = None) -> Moved:
+    """How far an output moves, by magnitude, when functions are off as those that kernels compose."""
+    found, exact = STILL, case.golden[position][1]
     own, unit = _roundings(reference, case).found, unit_of(case.inputs, reference.module)
     if not any(composed(name) for name, _ in own):
         return found
@@ -91,11 +93,9 @@ def by_functions(reference: Reference, case: Case) -> list[Moved]:
             up, down = (_composed(reference, case, Composed(unit, s, lot, own=own)) for s in (1.0, -1.0))
         except TaskError:
             continue
-        moves = [
-            Moved(0.0, 0.0, functions=response(exact, above, below, 0.0).bands)
-            for (_, exact), (_, above), (_, below) in zip(case.golden, up, down, strict=True)
-        ]
-        found = [a | b for a, b in zip(found, moves, strict=True)]
+        if len(up) == len(down) == len(case.golden):
+            moves = response(exact, up[position][1], down[position][1], 0.0, part)
+            found |= Moved(0.0, 0.0, functions=moves.bands)
     return found
 
 
@@ -108,7 +108,7 @@ def _composed(reference: Reference, case: Case, mode: Composed) -> list[tuple[st
     return outputs_of(reference.with_room(forward))
 
 
-def crossed(reference: Reference, case: Case, position: int) -> list[Any]:
+def crossed(reference: Reference, case: Case, position: int, part: Part | None = None) -> list[Any]:
     """What an output of integers is where all that is rounded to them is off by some roundings.
 
     A float near the boundary of two integers is rounded to either by honest arithmetic. Numbers that are
@@ -127,13 +127,23 @@ def crossed(reference: Reference, case: Case, position: int) -> list[Any]:
             if len(outputs) == len(case.golden):
                 found.append(outputs[position][1])
     exact = case.golden[position][1]
-    return [leaf for leaf in found if _shape(leaf) == _shape(exact)]
+    return [_only(leaf, part) for leaf in found if _shape(leaf) == _shape(exact)]
+
+
+def fine(reference: Reference, case: Case, position: int) -> bool:
+    """Whether nothing on the way to an output is rounded to fewer bits than fp32 has, as far as is known."""
+    coarsest = _roundings(reference, case).answer(position) or unit_of(case.inputs, reference.module)
+    return coarsest <= 2.0**-24
 
 
 def read_as(reference: Reference, case: Case) -> torch.dtype | None:
     """The coarsest floating type of what the host reads of tensors, if it reads any: what a plain number has
     the digits of."""
     return _roundings(reference, case).read
+
+
+def _only(leaf: Any, part: Part | None) -> Any:
+    return leaf if part is None else part.of(leaf)
 
 
 def _shape(leaf: Any) -> tuple[int, ...] | None:

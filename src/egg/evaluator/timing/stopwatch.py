@@ -60,7 +60,8 @@ def profile_call(call: Callable[[], Any], device: torch.device) -> tuple[dict[st
 
     call()
     _synchronize(device)
-    with profile(use_cpu=False, use_device="cuda", use_kineto=True, acc_events=True) as profiler:
+    profiler = profile(use_cpu=False, use_device="cuda", use_kineto=True, acc_events=True)
+    with profiler:
         call()
         _synchronize(device)
     microseconds: dict[str, float] = {}

@@ -7,15 +7,16 @@ import copy
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, ClassVar
 
 import torch
 
-from egg.core.evaluation import RefusalFacts
-from egg.core.policy import Policy
+from egg.core.policy import Policy, Precision
 from egg.evaluator.compare import compensated, copies
 from egg.evaluator.compare.compare import NOT_KNOWN, STILL, LeafError, Usual, Worst, by_conditioning, compare
 from egg.evaluator.compare.integers import NONE, Crossed, are_integers
+from egg.evaluator.compare.part import Part
 from egg.evaluator.compare.places import wrong_places
 from egg.evaluator.reference import conditioning, ties
 from egg.evaluator.reference.answers import same_bytes
@@ -26,6 +27,7 @@ from egg.evaluator.reference.yardstick import Yardstick
 from egg.evaluator.transport import protocol
 from egg.evaluator.trial.buffers import Buffers
 from egg.evaluator.trial.refused import Refused
+from egg.evaluator.trial.wrong import crossed, inexact
 from egg.evaluator.worker.outputs import aliases, layout_of, resolved
 
 PRIME = 2**61 - 1
@@ -118,8 +120,10 @@ class Checks:
         case: Case,
         delivered: Sequence[torch.Tensor | None],
         numbers: list[float | None] | None = None,
+        parts: Mapping[int, Part] | None = None,
     ) -> None:
-        """Every value, by these answers alone."""
+        """Every value, by these answers alone; of outputs of which there are ``parts``, by their places, of
+        these alone. Elsewhere the reference's own must stand in."""
         plain: Sequence[float | None] = numbers or [None] * len(case.outputs)
         self.worst.checks += 1
         for position, ((path, expected), (_, golden)) in enumerate(
@@ -128,9 +132,10 @@ class Checks:
             got = delivered[position] if isinstance(expected, torch.Tensor) else plain[position]
             if got is None:
                 continue
-            error = self.error(case, position, got, expected, golden)
+            part = (parts or {}).get(position)
+            error = self.error(case, position, got, expected, golden, part)
             if error.of_noise and not error.problem:
-                error = self._with_its_partner(case, position, delivered, error)
+                error = self._with_its_partner(case, position, delivered, error, part)
             self.worst.take(error, own=case.own)
             if case.own:
                 before = self.usual.get(position, NOT_KNOWN)
@@ -143,17 +148,27 @@ class Checks:
                 raise self._located(case, path, error, got, golden)
             found = self.crossed[position] = self.crossed.get(position, NONE) + error.crossed
             if found.too_many:
-                raise _crossed(case, path, found)
+                raise crossed(case, path, found)
 
-    def error(self, case: Case, position: int, got: Any, expected: Any, golden: Any) -> LeafError:
+    def error(
+        self,
+        case: Case,
+        position: int,
+        got: Any,
+        expected: Any,
+        golden: Any,
+        part: Part | None = None,
+    ) -> LeafError:
         """By the ordinary rule; where it refuses what rounding could explain, with conditioning: first with
         that of functions alone, which is asked in a moment and explains small elements only."""
-        three = (tensor_of(got), tensor_of(expected), tensor_of(golden))
+        three = [_only(part, tensor_of(value)) for value in (got, expected, golden)]
+        itself = self.by_itself(case, three[1])
+        rule = partial(compare, *three, self.policy.precision, by_itself=itself, part=part)
         banded = self.by_size(case, three[1])
-        error = compare(*three, self.policy.precision, banded=banded)
+        error = rule(banded=banded)
         if error.problem and are_integers(three[1]):
-            crossed = [tensor_of(leaf) for leaf in conditioning.crossed(self.reference, case, position)]
-            return compare(*three, self.policy.precision, crossed=crossed)
+            others = conditioning.crossed(self.reference, case, position, part)
+            return rule(crossed=[tensor_of(leaf) for leaf in others])
         if error.problem:
             return error
         if error.max_ratio and self.copied(case, position, expected):
@@ -162,21 +177,28 @@ class Checks:
                 return replace(error, problem=changed)
         if not error.passed and isinstance(expected, float):
             kind = conditioning.read_as(self.reference, case)
-            error = compare(*three, self.policy.precision, banded=banded, computed_in=kind)
+            error = rule(banded=banded, computed_in=kind)
         if not error.passed and not error.relative < EXPLICABLE:
             return error
         functions = STILL
         if not error.passed and max(error.max_ratio, error.rms_ratio) <= 1.0:
-            functions = conditioning.by_functions(self.reference, case)[position]
+            functions = conditioning.by_functions(self.reference, case, position, part)
             if functions is not STILL:
-                error = compare(*three, self.policy.precision, functions, banded=banded)
+                error = rule(functions, banded=banded)
         if not error.passed:
-            moved = functions | conditioning.moved(self.reference, case, position).times(case.leeway)
-            error = compare(*three, self.policy.precision, moved, banded=banded)
-        return self._by_conditioning(case, position, three, error)
+            moved = conditioning.moved(self.reference, case, position, part).times(case.leeway)
+            error = rule(functions | moved, banded=banded)
+            if not error.passed and itself and not conditioning.fine(self.reference, case, position):
+                error = rule(functions | moved, by_itself=False)
+        return self._by_conditioning(case, position, three, error, part)
 
     def _with_its_partner(
-        self, case: Case, position: int, delivered: Sequence[torch.Tensor | None], error: LeafError
+        self,
+        case: Case,
+        position: int,
+        delivered: Sequence[torch.Tensor | None],
+        error: LeafError,
+        part: Part | None,
     ) -> LeafError:
         """Of an output that holds the rounding error of another one: the error of both together. Once that
         was found it is so at every question, also where other inputs leave more to rounding."""
@@ -187,12 +209,9 @@ class Checks:
         main, rest = delivered[other], delivered[position]
         if other == position or main is None or rest is None:
             return error
-        return compensated.together(
-            (main, leaves[other], exact[other]),
-            (rest, leaves[position], exact[position]),
-            sign,
-            self.policy.precision,
-        )
+        held = ((main, leaves[other], exact[other]), (rest, leaves[position], exact[position]))
+        one, two = (tuple(_only(part, leaf) for leaf in three) for three in held)
+        return compensated.together(one, two, sign, self.policy.precision)
 
     def copied(self, case: Case, position: int, expected: Any) -> bool:
         """Whether the output is nowhere computed. Once it is, it is so at every question: each answer takes a
@@ -205,19 +224,32 @@ class Checks:
         return False
 
     def _by_conditioning(
-        self, case: Case, position: int, three: Sequence[torch.Tensor], error: LeafError
+        self,
+        case: Case,
+        position: int,
+        three: Sequence[torch.Tensor],
+        error: LeafError,
+        part: Part | None,
     ) -> LeafError:
         """What the reference's error alone allows, held to that of elements that are conditioned as well."""
         if not error.passed or not error.suspected:
             return error
-        moves = conditioning.sensitivity(self.reference, case, position)
-        functions = conditioning.by_functions(self.reference, case)[position].functions
+        moves = conditioning.sensitivity(self.reference, case, position, part)
+        functions = conditioning.by_functions(self.reference, case, position, part).functions
         band = by_conditioning(three, moves, self.policy.precision, functions)
         return replace(error, band=max(error.band, band, key=lambda one: one.ratio))
 
     def by_size(self, case: Case, output: torch.Tensor) -> bool:
         """Whether elements of the output are held to others of their own size, too."""
         return self.banded and case.leeway == 1.0 and _exact(case.yardstick, output)
+
+    def by_itself(self, case: Case, output: torch.Tensor) -> bool:
+        """Whether elements are held to others of their own size though no exacter run measures them: where
+        there is none at any question, and 32 bits are rounded to. In coarser arithmetic one rounding of the
+        reference's shows as much as what is looked for."""
+        own = case.yardstick is Yardstick.ITSELF and self.reference.yardstick is Yardstick.ITSELF
+        wide = output.dtype in (torch.float32, torch.float64) and self.policy.precision is not Precision.TF32
+        return self.banded and own and wide and case.leeway == 1.0
 
     def check_form(self, case: Case, described: Sequence[protocol.OutputForm]) -> list[float | None]:
         """Names, shapes, dtypes, devices and plain types as the reference's; returns the plain numbers."""
@@ -292,72 +324,10 @@ class Checks:
 
     def _located(self, case: Case, path: str, error: LeafError, got: Any, golden: Any) -> Refused:
         """Made apart from where it is raised: a frame that held it would outlive it, with its tensors."""
-        wrong = self._wrong(case, path, error)
+        wrong = inexact(case, path, error, self.policy.precision, self.names)
         places = wrong_places(tensor_of(got), tensor_of(golden))
         wrong.facts = replace(wrong.facts, places=places)
         return wrong
-
-    def _wrong(self, case: Case, path: str, error: LeafError) -> Refused:
-        if error.problem:
-            return Refused(
-                "correctness.values", f"{case.label}, output {path}: {error.problem}",
-                "look at masks (a masked load without other= holds anything), at elements that no program "
-                "writes, and at overflow",
-            )  # fmt: skip
-        whole = error.max_ratio <= 1.0 and error.rms_ratio <= 1.0
-        if whole and error.lost_ratio <= 1.0:
-            band = error.band
-            return Refused(
-                "correctness.small_values",
-                f"{case.label}, output {path}: elements of about {band.size:.1e} are off by "
-                f"{band.relative:.1e} of themselves (rms), where the reference is by {band.reference:.1e}; "
-                f"that is {band.ratio:.1f}x what is allowed",
-                "elements of every magnitude and slices of every scale must be as exact as the output's type "
-                "makes them: no coarser rounding, cut or correction where it hardly shows beside larger ones",
-                band.relative,
-                RefusalFacts(relative_error=band.relative, excess=band.ratio),
-            )
-        if whole:
-            return Refused(
-                "correctness.small_values",
-                f"{case.label}, output {path}: {100 * error.lost:.2g}% of the elements are off by more than "
-                "a hundredth of their own value, and the reference is not",
-                "small elements count beside large ones: compute every element to its own precision",
-                error.lost,
-            )
-        inaccurate = (
-            f"too inaccurate for precision '{self.policy.precision.value}': accumulate in fp32, round TF32 "
-            "operands to nearest, or declare another --precision"
-        )
-        return Refused(
-            "correctness.error",
-            f"{case.label}, output {path}: relative rms error {error.relative:.2e} where the reference has "
-            f"{error.reference_relative:.2e}; {error.max_ratio:.1f}x the allowed max error, "
-            f"{error.rms_ratio:.1f}x the allowed rms error",
-            self._wrong_values() if error.relative > 1e-2 else inaccurate,
-            error.relative,
-            RefusalFacts(relative_error=error.relative, excess=max(error.max_ratio, error.rms_ratio)),
-        )
-
-    def _wrong_values(self) -> str:
-        """Where names differ, parameters were matched by their order: that may be the fault."""
-        other = [f"{own} <- {theirs}" for own, theirs in self.names.items() if own != theirs]
-        if not other:
-            return "wrong values"
-        return (
-            f"wrong values; parameters were matched by order ({', '.join(other[:4])}) and hold Model's "
-            "values as Model lays them out: keep its names and layout, and pack a transposed copy from them "
-            "(keyed on `_version`)"
-        )
-
-
-def _crossed(case: Case, path: str, found: Crossed) -> Refused:
-    return Refused(
-        "correctness.values",
-        f"{case.label}, output {path}: {found.candidate} of {found.count} integers so far are the one beside "
-        f"the reference's, of which {found.reference} are others than the exact run's",
-        "round as the reference does: half to even, not up or toward zero",
-    )
 
 
 def _form(expected: Any) -> dict[str, Any]:
@@ -371,6 +341,10 @@ def _form(expected: Any) -> dict[str, Any]:
         "device": expected.device.type,
         "layout": layout_of(expected),
     }
+
+
+def _only(part: Part | None, leaf: torch.Tensor) -> torch.Tensor:
+    return leaf if part is None else part.of(leaf)
 
 
 def _exact(yardstick: Yardstick, output: torch.Tensor) -> bool:

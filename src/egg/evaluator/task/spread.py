@@ -1,0 +1,63 @@
+"""Inputs of which few slices make up most: a sum that leaves any of them out is another one.
+
+The mean of many random numbers is hardly another one where half of them are left out, and at large sizes that
+is less than 16 bits show. So slices along one dimension are given sizes that fall with their rank, in an
+order that is drawn by lot: the largest makes up a third of the sum of all, the largest four two thirds, and
+they lie anywhere. Sizes stay between those of the distributions ``tiny`` and ``large``
+(:mod:`egg.evaluator.task.distributions`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from egg.evaluator.task.program import map_tensors, restrided
+from egg.evaluator.tensors.reals import EIGHT_BITS
+
+FEWEST = 16
+"""Slices."""
+FALL, LEAST, LARGEST = 1.5, 1e-4, 8.0
+"""The power of the rank, and the smallest and the largest factor."""
+MOST_OF_HALF = 64.0
+"""What an element of 16 bits may become: squares and their sums overflow soon."""
+
+
+@torch.no_grad()
+def spread(inputs: list[Any], turn: int, seed: int) -> list[Any]:
+    """``inputs`` with the slices of every floating tensor scaled, where it is long enough.
+
+    Along its longest dimension at the first ``turn``, the next shorter one at the second. The same objects
+    where nothing is changed.
+    """
+    generator = torch.Generator().manual_seed(seed)
+
+    def change(tensor: torch.Tensor) -> torch.Tensor:
+        dims = [dim for dim, size in enumerate(tensor.shape) if size >= FEWEST]
+        dims.sort(key=lambda dim: -tensor.shape[dim])
+        inexact = (tensor.is_floating_point() or tensor.is_complex()) and tensor.dtype not in EIGHT_BITS
+        if not inexact or turn >= len(dims) or _repeats(tensor):
+            return tensor
+        dim = dims[turn]
+        size = tensor.shape[dim]
+        ranks = 1.0 + torch.randperm(size, generator=generator)
+        factors = (_largest(tensor) * ranks**-FALL).clamp_min_(LEAST).to(tensor.device)
+        made = restrided(tensor, torch.clone)
+        made.mul_(factors.to(tensor.dtype).reshape(-1, *(1 for _ in tensor.shape[dim + 1 :])))
+        return made.requires_grad_(tensor.requires_grad)
+
+    return map_tensors(inputs, change)
+
+
+def _largest(tensor: torch.Tensor) -> float:
+    if tensor.dtype.itemsize > 2:
+        return LARGEST
+    size = float(tensor.abs().amax())
+    return min(LARGEST, max(1.0, MOST_OF_HALF / max(size, 1e-30))) if size < float("inf") else 1.0
+
+
+def _repeats(tensor: torch.Tensor) -> bool:
+    """Whether elements share memory: an expanded tensor, windows that overlap."""
+    span = 1 + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
+    return span < tensor.numel() or 0 in tensor.stride()

@@ -50,7 +50,7 @@ from egg.evaluator.task.precision import precision_scope
 from egg.evaluator.task.program import Program, form_of, map_tensors, outputs_of
 from egg.evaluator.task.seeds import BUILD_SEED, FORWARD_SEED
 from egg.evaluator.task.structure import plain, plain_tensor, structure_of
-from egg.evaluator.task.written_inputs import answered, spared
+from egg.evaluator.task.written_inputs import answered, numbered, spared, versions_of
 from egg.evaluator.tensors import generators, memory
 from egg.evaluator.transport import exchange, together
 from egg.evaluator.transport.freshen import Kind
@@ -97,12 +97,15 @@ class Reference:
         """Buffers that forward changes."""
         self.writes: tuple[int, ...] = ()
         """Inputs that forward writes to, by number: what it leaves there is a part of the answer."""
+        self._learning, self._late = True, set[int]()
+        """While it is found out which these are, those that were found by their versions."""
         self._yardsticks: list[Yardstick] = [Yardstick.FP64]
         self._counts: drawn.Counts | None = None
         """What counts calls, once it was asked for."""
         self._trusted: Yardstick | None = None
         """A stand-in for the fp64 run that answered as the reference does, at some question."""
         self.sample = self._first_question()
+        self._learning = False
         """What questions and answers look like: tensors on the meta device, which hold no values."""
 
     def case(self, label: str, distribution: str = "task", *, golden: bool = True) -> Case:
@@ -205,16 +208,13 @@ class Reference:
 
     def run(self, inputs: list[Any], seed: int = FORWARD_SEED) -> Any:
         """One forward under the declared precision."""
-        held = contents(inputs)
 
         def forward() -> Any:
             torch.manual_seed(seed)
             with precision_scope(self.precision), in_range(), self.asked.noted():
                 return plain(self._called_with(self.module, inputs))
 
-        result = self.with_room(forward)
-        check_unchanged(self.program.task.name, held, inputs)
-        return result
+        return self.with_room(forward)
 
     def beside(self) -> Reference:
         """The same module for questions of another form: what they lack is lacking there only, and where
@@ -345,12 +345,17 @@ class Reference:
             self.leaves = written(held, shown_in(self.module))
             moved = began.moved()
         del began
-        changed = [at for at, pair in enumerate(zip(before, tensors, strict=True)) if not same_values(*pair)]
+        changed = {at for at, pair in enumerate(zip(before, tensors, strict=True)) if not same_values(*pair)}
         del before
-        if changed:
+        if changed := changed | self._late - {*self.writes}:
             self.writes = tuple(sorted({*self.writes, *changed}))
             return self._first_question()
         outputs = outputs_of(result)
+        if not outputs:
+            raise TaskError(
+                f"task {self.program.task.name!r}: Model.forward returns nothing, and writes to no input",
+                "return what it computes",
+            )
         if any(isinstance(leaf, complex) for _, leaf in outputs):
             raise TaskError(
                 f"task {self.program.task.name!r}: Model.forward returns a complex number of Python's",
@@ -372,8 +377,9 @@ class Reference:
         self.groups = tuple(together.groups(tensors, self.kinds))
         check_apart(self.program, self.groups, self.writes)
         if self.writes:
-            which = ", ".join(map(str, self.writes))
-            self.warnings.append(f"forward writes to inputs ({which}): what it leaves there is compared too")
+            self.warnings.append(
+                f"forward writes to {numbered(self.writes)}: what it leaves there is compared too"
+            )
         self.moving = {
             name
             for name, value in self.module.state_dict().items()
@@ -451,7 +457,17 @@ class Reference:
     def _called_with(self, module: nn.Module, inputs: list[Any]) -> Any:
         """What a module returns, and what it leaves in inputs that it writes to: in copies of these."""
         given = spared(inputs, self.writes)
-        return answered(self.program.run(module, given), given, self.writes)
+        held, versions = contents(given), versions_of(given)
+        returned = self.program.run(module, given)
+        check_unchanged(self.program.task.name, held, given)
+        late = {n for n, version in enumerate(versions_of(given)) if version != versions[n]} - {*self.writes}
+        if late and not self._learning:
+            raise TaskError(
+                f"task {self.program.task.name!r}: Model.forward writes to {numbered(late)} at some calls",
+                "write at each call what is to stand there, as torch.where gives it",
+            )
+        self._late |= late
+        return answered(returned, given, self.writes)
 
     def with_room(self, forward: Callable[[], Any]) -> Any:
         """A forward that found no memory is tried once more, without the garbage."""

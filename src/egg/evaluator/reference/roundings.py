@@ -21,6 +21,7 @@ from egg.evaluator.reference.limits import FINFO
 from egg.evaluator.tensors.reals import EXPONENTS
 
 READ_BY_HOST = frozenset({"_local_scalar_dense", "item"})
+BATCH_NORMS = frozenset(["aten::native_batch_norm", "aten::cudnn_batch_norm", "aten::miopen_batch_norm"])
 
 
 def computes(func: Any) -> bool:
@@ -97,7 +98,10 @@ def _rounds(func: Any, name: str, args: Any, unit: float) -> bool:
 
 
 def written_by(func: Any, args: Any, kwargs: Any) -> list[torch.Tensor]:
-    """The arguments that an operation writes into."""
+    """The arguments that an operation writes into; a batch norm in training its statistics, of which its
+    schema says nothing."""
+    if func._schema.name in BATCH_NORMS and args[5]:
+        return tensors_in(args[3:5])
     if not func._schema.is_mutable:
         return []
     named = {a.name: a.alias_info for a in func._schema.arguments}

@@ -1,7 +1,7 @@
 """What the containers among arguments hold besides tensors: keys, lengths, numbers, strings.
 
 A caller's dictionary or list is an input as a tensor is: a program goes on with it. The values of tensors in
-it are compared elsewhere; here stands only that there is one.
+it are compared elsewhere; here stands only which one it is.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def check_unchanged(task: str, before: Mapping[str, str], arguments: Any) -> Non
 def _contents(value: Any, path: str) -> Iterator[tuple[str, str]]:
     """A container by its kind and its keys in their order, then what it holds."""
     if isinstance(value, torch.Tensor):
-        yield path, "a tensor"
+        yield path, f"tensor {id(value):#x}"
     elif isinstance(value, Mapping):
         yield path, _shown(f"dict with {', '.join(map(repr, value))}")
         for key, item in value.items():

@@ -190,9 +190,11 @@ class Program:
         return _blaming(self.task, what)
 
     def run(self, module: nn.Module, inputs: list[Any]) -> Any:
-        """One forward without gradients; what it raises is the task's fault."""
+        """One forward without gradients, an empty tuple where it returns nothing; what it raises is the
+        task's fault."""
         with _blaming(self.task, "Model.forward"), torch.no_grad():
-            return module(*inputs)
+            returned = module(*inputs)
+        return () if returned is None else returned
 
     def golden(self, module: nn.Module, inputs: list[Any]) -> Any:
         """The output of an fp64 run of ``module`` on ``inputs``; neither is touched."""

@@ -38,7 +38,7 @@ def written_of(inputs: Any, writes: Collection[int]) -> dict[str, torch.Tensor]:
     """The inputs that are written, by name."""
     tensors: list[torch.Tensor] = []
     map_tensors(inputs, lambda tensor: (tensors.append(tensor), tensor)[1])
-    return {f"input {number}": tensors[number] for number in writes}
+    return {f"input {number}": tensors[number].detach() for number in writes}
 
 
 def only_read(inputs: Any, writes: Collection[int]) -> list[torch.Tensor]:
@@ -46,3 +46,15 @@ def only_read(inputs: Any, writes: Collection[int]) -> list[torch.Tensor]:
     tensors: list[torch.Tensor] = []
     map_tensors(inputs, lambda tensor: (tensors.append(tensor), tensor)[1])
     return [tensor for number, tensor in enumerate(tensors) if number not in writes]
+
+
+def versions_of(inputs: Any) -> list[int]:
+    """How often each tensor was written to, by PyTorch's count."""
+    tensors: list[torch.Tensor] = []
+    map_tensors(inputs, lambda tensor: (tensors.append(tensor), tensor)[1])
+    return [0 if tensor.is_inference() else tensor._version for tensor in tensors]
+
+
+def numbered(inputs: Collection[int]) -> str:
+    """``inputs 1, 2``."""
+    return f"input{'s' if len(inputs) > 1 else ''} {', '.join(map(str, sorted(inputs)))}"

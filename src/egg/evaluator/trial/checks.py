@@ -24,7 +24,9 @@ from egg.evaluator.reference.case import Case
 from egg.evaluator.reference.moved_only import copied
 from egg.evaluator.reference.reference import Reference
 from egg.evaluator.reference.yardstick import Yardstick
+from egg.evaluator.task.written_inputs import WRITTEN
 from egg.evaluator.transport import protocol
+from egg.evaluator.trial import left_alone
 from egg.evaluator.trial.buffers import Buffers
 from egg.evaluator.trial.refused import Refused
 from egg.evaluator.trial.wrong import crossed, inexact
@@ -133,6 +135,8 @@ class Checks:
             if got is None:
                 continue
             part = (parts or {}).get(position)
+            if self.reference.writes and path.startswith(f"{WRITTEN}."):
+                left_alone.check(case, path, got, expected, golden)
             error = self.error(case, position, got, expected, golden, part)
             if error.of_noise and not error.problem:
                 error = self._with_its_partner(case, position, delivered, error, part)

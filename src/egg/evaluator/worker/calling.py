@@ -103,7 +103,7 @@ class Calling(Following):
         if options.grad is not protocol.GradMode.OFF:
             leaves = [(path, _detached(leaf)) for path, leaf in leaves]
         if options.keep:
-            self._kept = leaves
+            self._kept = outlasting(leaves, written_of(arguments, self._writes))
         return protocol.Forwarded(
             record=recorded(recorder, reads, launches),
             outputs=self._deliver(leaves, call.outputs),
@@ -154,7 +154,7 @@ class Calling(Following):
         drew, stands = generators.advanced(seeded, self._device), generators.digest(self._device)
         leaves = leaves_of(result)
         if asked.keep:
-            self._kept = leaves
+            self._kept = outlasting(leaves, written_of(arguments, self._writes))
         self._lay(excerpt.marks(leaves, ran.partial), asked.masks)
         answered = self._forwarded(
             result, asked.call.outputs, arguments, recorded(recorder, reads, launches), drew=drew

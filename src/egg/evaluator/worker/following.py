@@ -31,6 +31,7 @@ class Following(Remembering):
 
         def run(call: copied.Copied) -> None:
             assert self._module is not None
+            self._put_back()
             call.begin(arguments)
             call.have(state_of(self._module))
             launches.reset()

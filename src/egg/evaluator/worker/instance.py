@@ -12,7 +12,7 @@ from torch import nn
 from egg.evaluator.operators.contributed import Draw
 from egg.evaluator.operators.copied import Written
 from egg.evaluator.restrict.integrity import Snapshot
-from egg.evaluator.task.written_inputs import answered, spared, written_of
+from egg.evaluator.task.written_inputs import answered
 from egg.evaluator.transport import exchange, protocol
 from egg.evaluator.transport.arena import Arena
 from egg.evaluator.transport.protocol import GradMode
@@ -22,7 +22,7 @@ from egg.evaluator.worker.fence import Fence
 from egg.evaluator.worker.inputs import Inputs
 from egg.evaluator.worker.kept import Kept
 from egg.evaluator.worker.launches import Launches
-from egg.evaluator.worker.outputs import describe, lay, storage_of
+from egg.evaluator.worker.outputs import describe, lay
 from egg.evaluator.worker.pretend import ClaimCuda, settle
 from egg.evaluator.worker.settings import checked
 from egg.evaluator.worker.threads import ThreadWatch
@@ -58,8 +58,8 @@ class Instance:
         """Attributes that forward is to leave for its callers, which the judge compares."""
         self._writes: tuple[int, ...] = ()
         """Inputs that forward writes to, by number."""
-        self._copied: frozenset[int] = frozenset()
-        """Addresses of their copies for the last call."""
+        self._drawn: list[tuple[Slot, torch.Tensor]] = []
+        """Those that were handed over, with the values that they have again behind the request."""
         self._draws: list[Draw] = []
         """Calls that were followed."""
         self._written = Written()
@@ -110,15 +110,22 @@ class Instance:
         return moved
 
     def _arguments(self, structure: str, slots: Sequence[Slot], *, moved: bool = False) -> list[Any]:
-        """The inputs that lie there; in place of those that forward writes to copies, unless all are
-        ``moved``: replaced by others before each call."""
+        """The inputs that lie there. What forward writes to is put back later, unless all are ``moved``:
+        replaced by others before each call."""
         assert self._inputs is not None
         given = exchange.unpack(structure, [self._inputs.fetch(slot) for slot in slots])
-        if moved or not self._writes:
-            return given
-        given = spared(given, self._writes)
-        self._copied = frozenset(map(storage_of, written_of(given, self._writes).values()))
+        if not moved:
+            written = [slots[number] for number in self._writes]
+            self._drawn = [(slot, self._inputs.alias(slot).clone()) for slot in written]
         return given
+
+    def _put_back(self) -> None:
+        """Give the inputs that forward wrote to the values they were drawn with: elements, no gaps."""
+        assert self._inputs is not None
+        for slot, values in self._drawn:
+            self._inputs.alias(slot).copy_(values)
+        if self._drawn:
+            self._give_back([slot for slot, _ in self._drawn])
 
     def _give_back(self, slots: Sequence[Slot]) -> None:
         assert self._inputs is not None

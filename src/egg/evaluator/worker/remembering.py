@@ -55,4 +55,4 @@ class Remembering(Holding):
         left = (shown.get(path) for path in self._leaves)
         compared = (t for t in (*named, *left) if isinstance(t, torch.Tensor) and t.layout is torch.strided)
         noted = (held.untyped_storage().data_ptr() for held in self._noted.copies())
-        return Spared(frozenset((*self._inputs.addresses, *self._copied, *noted)), tuple(compared))
+        return Spared(frozenset((*self._inputs.addresses, *noted)), tuple(compared))

@@ -56,7 +56,12 @@ class Session(Calling):
         handler: Callable[..., Any] = getattr(self, f"on_{request.command}")
         raised.forget()
         depth.as_of_a_script()
-        reply = handler(request, fds) if isinstance(request, protocol.Attach) else handler(request)
+        try:
+            reply = handler(request, fds) if isinstance(request, protocol.Attach) else handler(request)
+        finally:
+            if self._drawn:
+                self._put_back()
+                self._drawn = []
         _check_told()
         if self._fence is not None:
             self._fence.sweep()

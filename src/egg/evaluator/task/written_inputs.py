@@ -1,8 +1,9 @@
 """Inputs that forward writes to: key-value caches, the parameters of an optimizer's step.
 
 What a call leaves there is a part of its answer, so the judge treats it as one: a result is given out
-together with those inputs, and both sides compute on copies of them, so that a question stays as it was
-drawn. Calls that are timed get the inputs themselves: their values are replaced before each call.
+together with those inputs. The reference computes on copies, so that a question stays as it was drawn; a
+candidate gets the inputs themselves, which are put back behind the call, or whose values are replaced before
+the next one where calls are made in a row or timed.
 """
 
 from __future__ import annotations

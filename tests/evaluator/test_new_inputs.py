@@ -66,8 +66,9 @@ def reserve_of(kinds: list[Kind], make: Any, size: int) -> Reserve:
     return Reserve(kinds, make, lambda number, tensors: None, size)
 
 
-def test_no_two_of_many_calls_have_the_same_inputs() -> None:
+def test_no_two_of_many_calls_have_the_same_inputs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Integers and lengths as the generator draws them, floats rotated: a memo never hits."""
+    monkeypatch.setattr("egg.evaluator.reference.reserve.DRAWING_SECONDS", 60.0)  # on a busy machine too
     ids = reserve_of([Kind.DRAWN], lambda: [torch.randint(1000, (4, 6))], 64)
     floats = reserve_of([Kind.LOOSE], lambda: [torch.randn(100)], 2)
     for reserve in (ids, floats):
@@ -79,6 +80,17 @@ def test_no_two_of_many_calls_have_the_same_inputs() -> None:
                 values = tuple(tensors[0].flatten().tolist())
                 assert values not in seen
                 seen.add(values)
+
+
+def test_a_small_tensor_has_other_values_as_long_as_there_are_any() -> None:
+    """By chance alone two of so many calls would have the same ones in most runs."""
+    reserve = reserve_of([Kind.LOOSE], lambda: [torch.randn(20)], 2)
+    tensors = [t.clone() for t in reserve.draw()]
+    seen: list[tuple[float, ...]] = []
+    for moves in reserve.for_calls([tensors], 150):
+        reserve.follow(tensors, moves)
+        seen.append(tuple(tensors[0].tolist()))
+    assert len(set(seen)) == len(seen)
 
 
 def test_hardly_a_row_comes_again() -> None:

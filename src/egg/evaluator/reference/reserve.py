@@ -12,7 +12,7 @@ from __future__ import annotations
 import random
 import secrets
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -30,6 +30,8 @@ DRAWING_SECONDS = 0.05
 """For new draws before one request to the candidate."""
 FIRST_SECONDS = 1.0
 """For the first ones, beyond two."""
+TRIES = 16
+"""To find moves that no call has had since its draws were made. A tensor of few elements runs out of them."""
 
 Draw = Callable[[], list[Any]]
 
@@ -62,6 +64,10 @@ class Reserve:
     def __post_init__(self) -> None:
         self._order: deque[int] = deque()
         """Numbers of draws, those that were used the longest ago first."""
+        self._filled: Counter[int] = Counter()
+        """How often each draw was made anew."""
+        self._made: set[tuple[tuple[int, ...], ...]] = set()
+        """The moves of earlier calls, with what their draws were then."""
 
     @property
     def moving(self) -> bool:
@@ -83,15 +89,29 @@ class Reserve:
         for call in range(calls):
             chosen = self._order.popleft()
             self._order.append(chosen)
-            others = [draw for draw in range(len(self.draws)) if draw != chosen] or [chosen]
-            sources = (chosen, generator.choice(others))
-            found.append(freshen.draw(sets[call % len(sets)], self.kinds, sources, generator))
+            found.append(self._new_moves(sets[call % len(sets)], chosen, generator))
         return found
+
+    def _new_moves(
+        self, tensors: Sequence[torch.Tensor], chosen: int, generator: random.Random
+    ) -> list[Move]:
+        """Moves from one draw that no call had before: two equal ones would be the same inputs."""
+        others = [draw for draw in range(len(self.draws)) if draw != chosen] or [chosen]
+        moves: list[Move] = []
+        for _ in range(TRIES):
+            sources = (chosen, generator.choice(others))
+            moves = freshen.draw(tensors, self.kinds, sources, generator)
+            made = tuple((*move, self._filled[move[3]]) for move in moves)
+            if made not in self._made:
+                self._made.add(made)
+                break
+        return moves
 
     def forget(self) -> None:
         """Hold nothing until the next calls: what was drawn may be gigabytes."""
         self.draws.clear()
         self._order.clear()
+        self._made.clear()
 
     def follow(self, tensors: Sequence[torch.Tensor], moves: Sequence[Move]) -> None:
         """Make the same moves on the oracle's own copies."""
@@ -115,6 +135,7 @@ class Reserve:
             self._fill(number)
 
     def _fill(self, number: int) -> None:
+        self._filled[number] += 1
         self.draws[number] = []  # or there would be one draw more than was counted on
         _, tensors = exchange.pack(apart(self.draw()))
         self.draws[number] = tensors

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,6 +13,7 @@ import torch
 from egg.core.policy import Precision
 from egg.evaluator.compare.compare import LeafError
 from egg.evaluator.gates.beyond import _elsewhere, _followed
+from egg.evaluator.gates.unreached import Unreached
 from egg.evaluator.trial.refused import Refused
 
 TRIAL: Any = SimpleNamespace(policy=SimpleNamespace(precision=Precision.MATCH))
@@ -72,7 +74,7 @@ def followed(
         ),
     )
     case: Any = SimpleNamespace(outputs=[("0", reference)], golden=[("0", exact)], label="NaN")
-    masks = None if unreached is None else lambda: [unreached]
+    masks = None if unreached is None else Unreached(lambda _places, _number: [unreached], 1)
     return _followed(trial, case, forgiven=False, spreads=False, signals=False, unreached=masks)
 
 
@@ -88,6 +90,23 @@ def test_a_tile_of_attention_may_skip_what_is_masked_and_no_more() -> None:
     for wrong, known in ((candidate, None), (reached, unreached), (other, unreached)):
         with pytest.raises(Refused, match="numbers where the reference has NaN"):
             followed(wrong, reference, exact, known)
+
+
+def test_one_place_may_be_skipped_beside_another_that_is_not() -> None:
+    """A value that is masked, in the row of a key that is infinite and gets no weight."""
+
+    def answer(places: Collection[int], number: float) -> list[torch.Tensor | None]:
+        keys, values = torch.tensor([-math.inf, 1.0, 2.0]), torch.tensor([5.0, 6.0, math.nan])
+        keys[0] = number if 0 in places else keys[0]
+        values[2] = number if 1 in places else values[2]
+        scores = torch.where(torch.tensor([True, True, False]), keys, -math.inf)
+        return [(scores.softmax(0) @ values).reshape(1)]
+
+    of_all, *of_halves = [answers[0] for answers in Unreached(answer, 2).each()]
+    assert of_all is not None
+    assert torch.isnan(of_all).all(), "the answer does depend on the key"
+    numbers = {float(found) for found in of_halves if found is not None and torch.isfinite(found).all()}
+    assert numbers == {6.0}
 
 
 def test_a_query_that_is_no_number_may_be_none_in_the_answer_and_no_other_row() -> None:

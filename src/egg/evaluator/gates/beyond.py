@@ -9,32 +9,33 @@ of the two it has is left to it: products in several pieces make NaN of an infin
 product may be NaN where the reference has a number (the sigmoid of an infinity). A convolution by transforms
 makes NaN of a whole signal that has one: there a NaN may spread over the signal. What lies behind a mask of
 attention is multiplied by zero or skipped, as tiles fall: where the exact answer is the same whatever number
-lies at the places of the NaN, the candidate may have that number. Where it is not the same, the candidate may
-have NaN: PyTorch's attention on the CPU makes zeros of a query that is none. One way in which a NaN is lost
-is the language's own: ``tl.maximum``, ``tl.minimum`` and the reductions by them drop it unless they are asked
-to. In the interpreter these propagate it while this is asked, so that only what a file does by itself is
-judged; on a GPU, where that cannot be had, a lost NaN is a warning in programs that have such operations.
+lies at places of the NaN (:mod:`egg.evaluator.gates.unreached`), the candidate may have that number. Where it
+is not the same, the candidate may have NaN: PyTorch's attention on the CPU makes zeros of a query that is
+none. One way in which a NaN is lost is the language's own: ``tl.maximum``, ``tl.minimum`` and the reductions
+by them drop it unless they are asked to. In the interpreter these propagate it while this is asked, so that
+only what a file does by itself is judged; on a GPU, where that cannot be had, a lost NaN is a warning in
+programs that have such operations.
 """
 
 from __future__ import annotations
 
 import math
 import secrets
-from collections.abc import Callable
-from functools import cache, partial
+from collections.abc import Callable, Collection
 from typing import Any
 
 import torch
 
 from egg.core.errors import MachineError, TaskError
 from egg.evaluator.compare.compare import LeafError, compare
+from egg.evaluator.gates.unreached import Unreached
 from egg.evaluator.operators.ops import Recorder
 from egg.evaluator.process.handle import Fault
 from egg.evaluator.reference.answers import finite_share, same_values
 from egg.evaluator.reference.case import Case
 from egg.evaluator.reference.snapshot import Snapshot
 from egg.evaluator.reference.ties import INDICES
-from egg.evaluator.task.distributions import spiked
+from egg.evaluator.task.distributions import spiked, spikes_of
 from egg.evaluator.task.program import outputs_of
 from egg.evaluator.task.unvaried import can_vary, varied
 from egg.evaluator.tensors import memory
@@ -61,8 +62,6 @@ COMPLEX = ("complex", "polar", "fft")
 """Of operations that make complex numbers."""
 MASKED = ("attention", "softmax")
 """Of operations that may read what is masked, or skip it."""
-TWO_NUMBERS = (0.5, -1.5)
-"""Put in turn at the places of the NaN: what does not move is not reached from there."""
 NEAR = 0.25
 """The relative error below which numbers beside a NaN count as the same."""
 UNSAFE = (
@@ -164,9 +163,7 @@ def not_numbers(trial: Trial) -> dict[str, str]:
             forgiven=gpu and any(part in names for part in EXTREMES),
             spreads=products and math.inf in values,
             signals=any(part in names for part in TRANSFORMS),
-            unreached=cache(partial(_unreached, trial, case, began, plain, len(values), places))
-            if masked
-            else None,
+            unreached=_unreached(trial, case, began, plain, values, places) if masked else None,
         )
     if trial.reference.moving:
         trial.connection.restore_weights()  # both sides hold NaN in buffers that forward moves
@@ -174,26 +171,22 @@ def not_numbers(trial: Trial) -> dict[str, str]:
 
 
 def _unreached(
-    trial: Trial, case: Case, began: Snapshot, plain: list[Any], count: int, places: int
-) -> list[torch.Tensor | None]:
-    """The exact outputs with finite numbers at the places of the NaN, from the state in which the question
-    ``began``, where they do not depend on those numbers, and NaN elsewhere; ``None`` for what cannot be
-    compared."""
-    answers: list[list[tuple[str, Any]]] = []
-    for number in TWO_NUMBERS:
-        inputs = spiked(plain, (number,) * count, places)
+    trial: Trial, case: Case, began: Snapshot, plain: list[Any], values: tuple[float, ...], places: int
+) -> Unreached:
+    """Asks for exact outputs with finite numbers at places of the NaN, from the state in which the question
+    ``began``."""
+
+    def answer(chosen: Collection[int], number: float) -> list[torch.Tensor | None]:
+        spared = spiked(plain, values, places, dict.fromkeys(chosen, number))
         try:
             with trial.reference.spared():
                 began.put_back()
-                answers.append(trial.reference.answer(case.label, inputs, own=False, seed=case.seed).golden)
+                golden = trial.reference.answer(case.label, spared, own=False, seed=case.seed).golden
         except (TaskError, MachineError):
             return [None] * len(case.golden)
-    return [
-        torch.where(one == other, one, math.nan)
-        if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor) and one.shape == other.shape
-        else None
-        for (_, one), (_, other) in zip(*answers, strict=True)
-    ]
+        return [value if isinstance(value, torch.Tensor) else None for _, value in golden]
+
+    return Unreached(answer, spikes_of(plain, values))
 
 
 def _skipped(got: torch.Tensor, expected: torch.Tensor, unreached: torch.Tensor | None) -> None:
@@ -220,7 +213,7 @@ def _followed(
     forgiven: bool,
     spreads: bool,
     signals: bool,
-    unreached: Callable[[], list[torch.Tensor | None]] | None,
+    unreached: Unreached | None,
 ) -> str:
     """What became of the values: a lost NaN is ``forgiven``, a NaN ``spreads`` that was an infinity, or all
     over a signal (``signals``), or need not come from behind a mask (``unreached``)."""
@@ -252,7 +245,7 @@ def _kept(
     forgiven: bool,
     spreads: bool,
     signals: bool,
-    unreached: Callable[[], list[torch.Tensor | None]] | None,
+    unreached: Unreached | None,
 ) -> str:
     """By one of the right answers; what was delivered is overwritten where it is not compared."""
     for position, ((path, expected), (_, golden), got) in enumerate(
@@ -264,8 +257,10 @@ def _kept(
             _unsaturate(got, expected)
         lost = _lost(got, expected, golden)
         if lost and unreached is not None:
-            _skipped(got, expected, unreached()[position])
-            lost = _lost(got, expected, golden)
+            for answers in unreached.each():
+                _skipped(got, expected, answers[position])
+                if not (lost := _lost(got, expected, golden)):
+                    break
         if lost and forgiven:
             trial.warnings.append(f"{case.label}: {lost} elements of output {path} became numbers")
             return "lost in an extreme"
@@ -280,7 +275,7 @@ def _kept(
         if signals:
             _gather(got, expected)
         if unreached is not None and bool((torch.isnan(got) & finite(expected)).any()):
-            _reached(got, expected, unreached()[position])
+            _reached(got, expected, unreached.of_all[position])
         error = _elsewhere(trial, got, expected, golden, spreads=spreads)
         if not error.passed and not (error.relative < NEAR and not error.problem):
             raise Refused(

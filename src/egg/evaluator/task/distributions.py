@@ -8,8 +8,9 @@ strides and dtypes.
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
@@ -49,21 +50,41 @@ FEWEST_IN_ORDER = 3
 
 
 @torch.no_grad()
-def spiked(inputs: list[Any], values: tuple[float, ...], seed: int) -> list[Any]:
-    """Copies of ``inputs`` with ``values`` at a few secret places of every floating tensor."""
+def spiked(
+    inputs: list[Any], values: tuple[float, ...], seed: int, instead: Mapping[int, float] | None = None
+) -> list[Any]:
+    """Copies of ``inputs`` with ``values`` at a few secret places of every floating tensor.
+
+    Places are numbered as they are drawn; ``instead`` has other values for some of them.
+    """
     generator = torch.Generator().manual_seed(seed)
+    numbers, others = itertools.count(), instead or {}
 
     def change(tensor: torch.Tensor) -> torch.Tensor:
-        if not tensor.is_floating_point() or not tensor.numel():
+        if not _places(tensor):
             return tensor
         made = restrided(tensor, torch.clone)
         for value in values:
-            for _ in range(min(SPIKES, max(1, tensor.numel() // 256))):
+            for _ in range(_places(tensor)):
                 place = [int(torch.randint(size, (), generator=generator)) for size in tensor.shape]
-                made[tuple(place)] = value
+                made[tuple(place)] = others.get(next(numbers), value)
         return made
 
     return map_tensors(inputs, change)
+
+
+def spikes_of(inputs: list[Any], values: tuple[float, ...]) -> int:
+    """How many places :func:`spiked` draws."""
+    counts: list[int] = []
+    map_tensors(inputs, lambda tensor: (counts.append(_places(tensor)), tensor)[1])
+    return len(values) * sum(counts)
+
+
+def _places(tensor: torch.Tensor) -> int:
+    """For one value."""
+    if not tensor.is_floating_point() or not tensor.numel():
+        return 0
+    return min(SPIKES, max(1, tensor.numel() // 256))
 
 
 @torch.no_grad()

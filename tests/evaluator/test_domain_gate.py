@@ -156,6 +156,23 @@ def test_a_constructor_argument_that_is_written_down_is_refused(judged: JudgeFun
     assert evidence.startswith("slope = ")
 
 
+def test_another_instance_begins_with_the_buffers_that_the_reference_began_with(judged: JudgeFunction):
+    """And not with those that the reference's own answer left behind."""
+    held = (
+        "self.slope = slope\n",
+        "self.slope = slope\n        self.register_buffer('most', torch.zeros(()))\n",
+    )
+    moves = "self.most.mul_(0.5).add_(x.detach().max())\n        return "
+    task = changed(
+        held,
+        ("return F.leaky_relu(x, self.slope)", f"{moves}F.leaky_relu(x, self.slope) + self.most"),
+        kernel=TASK,
+    )
+    kernel = changed(held, ("return y", f"{moves}y + self.most"))
+    found = verified(judged(task, kernel, skip=BEFORE, settings=ALL))
+    assert any("slope = " in tried.what for tried in found.tried)
+
+
 def test_one_that_is_not_taken_at_all_is_an_error_and_fine(judged: JudgeFunction):
     fixed = changed(
         ("def __init__(self, slope=0.01)", "def __init__(self)"), ("self.slope = slope", "self.slope = 0.01")

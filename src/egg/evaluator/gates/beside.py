@@ -26,6 +26,7 @@ from egg.evaluator.reference.answers import finite_share
 from egg.evaluator.reference.case import Case
 from egg.evaluator.reference.probes import Change
 from egg.evaluator.reference.reference import Reference
+from egg.evaluator.reference.snapshot import Snapshot
 from egg.evaluator.task.program import Program
 from egg.evaluator.transport import exchange, protocol
 from egg.evaluator.trial.refused import Refused
@@ -132,6 +133,7 @@ def ask_as_it_is(trial: Trial, change: Change, asking: Asking = PLAIN) -> Outcom
 def _asked(trial: Trial, change: Change, reference: Reference, inputs: list[Any], asking: Asking) -> Outcome:
     stateful = change.training is not None and _bytes(reference.initial) <= MOST_BUILT
     ours = after.state_of(reference) if stateful else {}
+    began = Snapshot.of(reference.module) if change.builds else None
     case = reference.answer("beside", inputs)
     if change.strange:
         case = replace(case, leeway=LEEWAY)
@@ -139,8 +141,9 @@ def _asked(trial: Trial, change: Change, reference: Reference, inputs: list[Any]
             return Outcome(Answer.SKIPPED, "the reference has no finite answer there")
     try:
         with beside(trial, reference, case, change, weights=stateful) as other:
-            if change.builds:
-                build_anew(other, change, trial.reference.program)
+            if began is not None:
+                with began.restored():
+                    build_anew(other, change, trial.reference.program)
             other.buffers.place(case)
             before = after.Before(ours, other.connection.candidate_state() if ours else {})
             reply = other.ask(case, change.training, keep=asking.held)

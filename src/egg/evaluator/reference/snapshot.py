@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -62,6 +63,16 @@ class Snapshot:
     def put_back(self) -> None:
         for part in self.parts:
             part.put_back()
+
+    @contextmanager
+    def restored(self) -> Iterator[None]:
+        """The module as it was then; behind the block, as it is now."""
+        now = Snapshot.of(self.parts[0].module)
+        self.put_back()
+        try:
+            yield
+        finally:
+            now.put_back()
 
 
 def _same_objects(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from egg.evaluator.gates.carried import State, _follows, _Left, check_alone
+from egg.evaluator.gates.carried import _follows, _Left
+from egg.evaluator.gates.exactness import State, check_alone
 from egg.evaluator.trial.refused import Refused
 
 OLD = torch.tensor([0.5, -0.25, 0.0, 1.0])

@@ -18,26 +18,24 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any
 
 import torch
 
 from egg.evaluator.compare import copies
 from egg.evaluator.gates import carried
-from egg.evaluator.gates.carried import State
+from egg.evaluator.gates.exactness import check_alone, inexact_beside
 from egg.evaluator.gates.moved import (
     COUNTER,
-    another_order,
     arrived,
-    exact_enough,
     is_counter,
     parts,
-    scale_of,
     usual,
     usual_nans,
 )
 from egg.evaluator.reference.answers import same_bytes, same_values
+from egg.evaluator.reference.case import Case
 from egg.evaluator.reference.left import Exactly, own_errors
 from egg.evaluator.reference.moved_only import moved_only
 from egg.evaluator.tensors.reals import as_reals, narrowed
@@ -46,9 +44,6 @@ from egg.evaluator.trial.trial import Notes, Trial
 
 LEAST = 4
 """Calls from the same state; as many more as the level's many calls have in half of their time."""
-MANY_BITS = (torch.float32, torch.float64)
-FEW = 16
-"""Elements of a buffer whose exactness says nothing."""
 AS_BUILT = 2
 """Calls from the state as built."""
 HINT = "leave in buffers what Model.forward leaves there (running statistics, counters); spare the parameters"
@@ -84,8 +79,23 @@ def run(trial: Trial) -> Notes:
     return {"buffers": sorted(moving), "states": states}
 
 
+def one_call(trial: Trial, ask: Callable[[Case], object], *, states: bool) -> None:
+    """One call by ``ask`` from the state that both sides have: what it leaves is compared in full. Then calls
+    from a few other ``states``."""
+    only = moved_only(trial.reference)
+    before, inputs, _ = _called(trial, 1, time.perf_counter(), only, in_full=True, ask=ask)
+    if states:
+        carried.run(trial, before, inputs, brief=True)
+
+
 def _called(
-    trial: Trial, most: int, until: float, only: Collection[str], *, in_full: bool = False
+    trial: Trial,
+    most: int,
+    until: float,
+    only: Collection[str],
+    *,
+    in_full: bool = False,
+    ask: Callable[[Case], object] | None = None,
 ) -> tuple[dict[str, torch.Tensor], list[Any], Collection[str]]:
     """Up to so many calls from the state that both sides have; what they leave is compared.
 
@@ -101,7 +111,10 @@ def _called(
         label = f"call {calls} from the same state"
         if exact is not None:
             exact.call(inputs, seed)
-        case = trial.reference.answer(label, inputs, golden=False, seed=seed)
+        case = trial.reference.answer(label, inputs, golden=ask is not None, seed=seed)
+        if ask is not None:
+            ask(case)
+            continue
         trial.buffers.place(case)
         trial.ask(case)
     compare_state(trial, before, calls)
@@ -110,8 +123,9 @@ def _called(
         wide = exact.state()
         only = [n for n in only if n not in wide or _as_held(wide[n], parts(ours[n]))]
         for name in theirs:
-            carried.check_alone(name, before, theirs, ours, wide)
-            _check_exactness(trial, name, theirs, ours, wide)
+            check_alone(name, before, theirs, ours, wide)
+            if inexact_beside(trial.reference, name, theirs, ours, wide):
+                raise _refused(name, "is less exact than what Model's forward leaves there", theirs, ours)
     for name in theirs:
         if name in only and copies.compare([parts(held[name]) for held in (theirs, ours, ours)]):
             raise _refused(name, "is not what Model's forward moves there", theirs, ours)
@@ -120,23 +134,6 @@ def _called(
 
 def _as_held(exact: torch.Tensor, ours: torch.Tensor) -> bool:
     return same_values(narrowed(exact, ours.dtype), ours)
-
-
-def _check_exactness(trial: Trial, name: str, theirs: State, ours: State, exact: State) -> None:
-    """Refuse a moving buffer that is further from the exact one than rounding explains.
-
-    Not one of few elements, which may all be what is left of a sum that cancels, nor means of a norm, which
-    are small beside what they are the means of; nor behind types of few bits, where a rounding is as much.
-    """
-    reference = trial.reference
-    if name not in exact or name not in reference.moving or scale_of(name, ours) is not None:
-        return
-    own, got = parts(ours[name]), parts(theirs[name])
-    held = (*reference.sample.tensors, *reference.module.parameters(), own)
-    if ours[name].numel() < FEW or any(t.is_floating_point() and t.dtype not in MANY_BITS for t in held):
-        return
-    if not exact_enough(got, own, exact[name], another_order(reference, own.dtype)):
-        raise _refused(name, "is less exact than what Model's forward leaves there", theirs, ours)
 
 
 def untouched(trial: Trial) -> None:

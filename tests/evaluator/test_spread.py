@@ -30,6 +30,15 @@ def test_turns_go_from_the_longest_dimension_on() -> None:
     assert spread([x], 2, 0)[0] is x
 
 
+def test_the_last_turn_has_all_other_dimensions() -> None:
+    """A mean over an image leaves no rows out, and no columns."""
+    (made,) = spread([torch.ones(48, 64, 16, 20)], 2, 0)
+    assert torch.equal(made[0, 0], made[47, 63])
+    for lines in (made[0, 0].sum(0), made[0, 0].sum(1)):
+        largest = lines.sort(descending=True).values
+        assert float(largest[:4].sum()) > 0.6 * float(lines.sum())
+
+
 def test_layouts_stay_and_what_is_no_float_or_repeats_is_left_alone() -> None:
     turned, index = torch.ones(64, 32).t(), torch.arange(64)
     expanded, eight = torch.ones(64, 1).expand(64, 32), torch.ones(64).to(torch.float8_e4m3fn)

@@ -65,8 +65,8 @@ NO_VERDICT = ("limits.timeout", "limits.memory")
 NO_TIME = "it took too long, or could not be interpreted whole"
 FURTHER, BRIEFLY = 3, 0.6
 """Further calls, and the part of the seconds of the first that one in which fewer programs run takes."""
-CARRIED = 8
-"""Times that one call takes, for calls from other states of the buffers."""
+CARRIED, CARRIED_SECONDS = 6, 36.0
+"""Calls from other states of the buffers, and the seconds for them."""
 RESPONSES = 4
 """The reference with one thing changed takes so many times less than further calls."""
 CONFIGURED_SECONDS = 20.0
@@ -74,6 +74,8 @@ CONFIGURED_SECONDS = 20.0
 FEWEST_IDLE, MOST_IDLE, IDLE_SECONDS = 12, 48, 4.0
 """Calls without own kernels, and the seconds for them."""
 BRANCH = "the answer must be right at the task's own size, in every program of its grid"
+ALONE = "what new memory holds is loaded, or something is left in the module"
+GAPS = "programs that ran leave out elements between those that they store"
 LIMITED = (
     "take the memory that the task needs: at its own size the reference, its inputs and its outputs take a "
     "fraction of what this file asks for"
@@ -155,6 +157,8 @@ class _Own:
     launched: dict[str, int] = field(default_factory=dict)
     keeps: bool | None = None
     """Whether a call on other inputs changed what the file keeps; ``None`` before there was one."""
+    gaps: bool = False
+    """Whether programs that ran left out elements between those that they stored."""
 
     def examined(self) -> Notes:
         trial = self.trial
@@ -183,6 +187,7 @@ class _Own:
             raise _at_own_size(fault) from fault
         except Refused as wrong:
             raise _at_own_size(wrong) from None
+        unasked += [GAPS] if self.gaps else []
         ran = [f"{name}: {count} of {total} programs" for name, total, count in reply.launches]
         return {
             "own_size": "whole" if reply.whole else "in part",
@@ -241,6 +246,7 @@ class _Own:
             raise _NotRun("no program that ran stores an element of an output")
         else:
             written.check(trial, case)
+            self.gaps = self.gaps or written.gaps(trial)
         trial.checks.check_returned(case, answered)
         trial.checks.check_apart(case, answered.aliases)
         trial.checks.check_inputs_unchanged(case, index)
@@ -257,8 +263,7 @@ class _Own:
             left += repeated.run(trial, case, self._again_once, each, seconds)
             if self.keeps:
                 left += self._watch(each)
-            if whole and not self.brief:
-                left += self._alone(each)
+            left += self._alone(each) if whole and not self.brief else [ALONE]
             if trial.reference.reweighed:
                 case = trial.reference.answer(case.label, case.inputs, own=False)
             ways = Ways(trial, case, self._again_once, each)
@@ -312,7 +317,7 @@ class _Own:
         """One call from the state that both sides have: it loads nothing from new memory that it has not
         stored there, and leaves in the module what the reference leaves. Where every program runs."""
         if 2 * each > self.trial.settings.own_seconds:
-            return ["what new memory holds is loaded, or something is left in the module"]
+            return [ALONE]
         trial = self.trial
         trial.connection.request(protocol.Note(trial.reference.leaves))
         trial.connection.restore_weights()
@@ -323,7 +328,7 @@ class _Own:
             if answered is not None and answered.left:
                 raise remembered.loaded(answered.left)
 
-        states = CARRIED * each <= trial.settings.own_seconds
+        states = CARRIED * each <= CARRIED_SECONDS
         one_call(trial, ask, states=states)
         trial.connection.restore_weights()
         moving = trial.reference.moving

@@ -13,30 +13,32 @@ from dataclasses import replace
 from egg.core.errors import MachineError, TaskError
 from egg.evaluator.gates.unusual import answered
 from egg.evaluator.reference.case import Case
-from egg.evaluator.task.spread import spread
+from egg.evaluator.task import spread
 from egg.evaluator.transport.exchange import pack
 from egg.evaluator.trial.trial import Trial
 
 WORDS = "slices of its inputs have different sizes"
-TURNS = 2
-"""Dimensions, the longest first."""
+LARGEST = (spread.LARGEST, 1.0)
+"""Of the factors: where the reference has no answer to larger inputs (an exponential), slices are only made
+smaller."""
 LEEWAY = 4.0
 
 
-def question(trial: Trial, turn: int) -> Case | None:
-    """With slices along one dimension of each input scaled; ``None`` where none is long enough, or where the
-    reference has no answer."""
-    drawn = trial.reference.draw()
-    inputs = spread(drawn, turn, secrets.randbits(48))
-    if all(one is other for one, other in zip(pack(inputs)[1], pack(drawn)[1], strict=True)):
-        return None
-    del drawn
-    try:
-        case = trial.reference.answer(f"where {WORDS}", inputs, own=False)
-    except (TaskError, MachineError):
+def question(trial: Trial, turn: int) -> Case | str:
+    """With slices along one dimension of each input scaled, or a few; what was left out, where the reference
+    has no answer, or nothing where no dimension is long enough."""
+    for largest in LARGEST:
+        drawn = trial.reference.draw()
+        inputs = spread.spread(drawn, turn, secrets.randbits(48), largest)
+        if all(one is other for one, other in zip(pack(inputs)[1], pack(drawn)[1], strict=True)):
+            return ""
+        del drawn
+        try:
+            case = trial.reference.answer(f"where {WORDS}", inputs, own=False)
+        except (TaskError, MachineError):
+            trial.level()
+            continue
+        if answered(trial, case):
+            return replace(case, leeway=LEEWAY)
         trial.level()
-        return None
-    if not answered(trial, case):
-        trial.level()
-        return None
-    return replace(case, leeway=LEEWAY)
+    return WORDS

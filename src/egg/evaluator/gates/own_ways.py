@@ -19,6 +19,7 @@ from egg.evaluator.gates.configurations import WRONG, listed
 from egg.evaluator.gates.under_grad import SAME, WORDS
 from egg.evaluator.process.handle import Fault
 from egg.evaluator.reference.case import Case
+from egg.evaluator.task import spread
 from egg.evaluator.transport.protocol import Configure, GradMode, Written
 from egg.evaluator.trial.refused import Refused
 from egg.evaluator.trial.trial import Trial
@@ -113,12 +114,14 @@ class Ways:
     def scaled(self, seconds: float) -> list[str]:
         """On inputs of which few slices make up most, where an exception passes; returns what was left
         out."""
-        until, trial = time.perf_counter() + seconds, self.trial
-        for turn in range(own_scales.TURNS):
+        until, trial, left = time.perf_counter() + seconds, self.trial, set[str]()
+        for turn in range(spread.TURNS):
             if time.perf_counter() + self.each > until:
-                return [own_scales.WORDS]
+                left.add(own_scales.WORDS)
+                break
             case = own_scales.question(trial, turn)
-            if case is None:
+            if isinstance(case, str):
+                left |= {case} - {""}
                 continue
             try:
                 self.ask(case)
@@ -127,7 +130,7 @@ class Ways:
         if trial.reference.moving:
             trial.connection.restore_weights()
             trial.level()
-        return []
+        return sorted(left)
 
     def by_lot(self, seconds: float, *, whole: bool) -> list[str]:
         """With what the language leaves open drawn by lot; returns what was left out. Turns take longer than

@@ -51,7 +51,8 @@ MISSING = 0.15
 ABOVE_NOISE = 4.0
 """How many times what rounding does to the reference, where no exacter run tells the two apart."""
 MOST_ELEMENTS = 1 << 24
-"""Of a weight that is changed, or an output that is compared."""
+"""Of a weight that is changed, or an output that is compared whole; of a larger one, :data:`DRAWN` are."""
+DRAWN = 1 << 20
 LARGER = 1.25
 """By which a single number is changed."""
 HINT = "no term may be left out because it is small: every weight and every input must reach the answer"
@@ -72,13 +73,13 @@ class Answers:
             for at, (_, leaf) in enumerate(case.outputs)
             if isinstance(leaf, torch.Tensor)
             and (leaf.is_floating_point() or leaf.is_complex())
-            and 1 < leaf.numel() <= MOST_ELEMENTS
+            and leaf.numel() > 1
             and isinstance(delivered[at], torch.Tensor)
         ]
         return cls(
-            [_flat(got).clone() for at in places if (got := delivered[at]) is not None],
-            [_flat(case.outputs[at][1]) for at in places],
-            [_flat(case.golden[at][1]) for at in places],
+            [_drawn(got, case.seed).clone() for at in places if (got := delivered[at]) is not None],
+            [_drawn(case.outputs[at][1], case.seed) for at in places],
+            [_drawn(case.golden[at][1], case.seed) for at in places],
         )
 
     def where(self, written: list[torch.Tensor]) -> Answers:
@@ -215,19 +216,17 @@ def noise_of(reference: Reference, inputs: list[Any], seed: int) -> list[float]:
     if reference.yardstick is not Yardstick.ITSELF:
         return []
     with reference.spared():
-        usual = [_flat(t).clone() for t in _compared(reference.run(inputs, seed))]
+        usual = [_drawn(t, seed).clone() for t in _compared(reference.run(inputs, seed))]
     _, copies = converted(nn.Module(), inputs, Yardstick.ITSELF)
     moved = perturb(nn.Module(), copies, (nn.Module(), inputs), 1.0, seed)
     with reference.spared(), Rounded(unit_of(inputs, reference.module), 1.0, seed):
         other = _compared(reference.measured(reference.module, moved, Yardstick.ITSELF, None, seed))
-        return [_rms(_flat(a).double() - b.double()) for a, b in zip(other, usual, strict=True)]
+        return [_rms(_drawn(a, seed).double() - b.double()) for a, b in zip(other, usual, strict=True)]
 
 
 def _compared(result: Any) -> list[torch.Tensor]:
     leaves = (leaf for _, leaf in outputs_of(result))
-    return [
-        t for t in leaves if isinstance(t, torch.Tensor) and _inexact(t) and 1 < t.numel() <= MOST_ELEMENTS
-    ]
+    return [t for t in leaves if isinstance(t, torch.Tensor) and _inexact(t) and t.numel() > 1]
 
 
 def check(name: str, before: Answers, after: Answers, noise: list[float]) -> None:
@@ -277,6 +276,15 @@ def _apart(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
 
 def _flat(tensor: torch.Tensor) -> torch.Tensor:
     return as_reals(tensor.resolve_conj()).reshape(-1)
+
+
+def _drawn(tensor: torch.Tensor, seed: int) -> torch.Tensor:
+    """All elements; of many some, at the same places in all answers that have one size and ``seed``."""
+    flat = _flat(tensor)
+    if flat.numel() <= MOST_ELEMENTS:
+        return flat
+    places = torch.randint(flat.numel(), (DRAWN,), generator=torch.Generator().manual_seed(seed))
+    return flat[places.to(flat.device)]
 
 
 def _rms(tensor: torch.Tensor) -> float:

@@ -34,6 +34,20 @@ def check(trial: Trial, case: Case) -> None:
     )
 
 
+def gaps(trial: Trial) -> bool:
+    """Whether some element lies between two that were stored and was not stored itself.
+
+    Another program may store it, one that did not run. So may none: a mask that follows from data leaves out
+    what the reference's own value is put in for.
+    """
+    for mask in trial.buffers.outputs(1):
+        if mask is not None and mask.numel() > 2:
+            stored = mask.reshape(-1) == 1
+            if bool((stored[:-2] & ~stored[1:-1] & stored[2:]).any()):
+                return True
+    return False
+
+
 def _filled(trial: Trial, case: Case) -> list[torch.Tensor | None]:
     """The outputs of which anything is there, with the reference's own values where no program ran."""
     filled: list[torch.Tensor | None] = []

@@ -218,13 +218,15 @@ class Checks:
         return compensated.together(one, two, sign, self.policy.precision)
 
     def copied(self, case: Case, position: int, expected: Any) -> bool:
-        """Whether the output is nowhere computed. Once it is, it is so at every question: each answer takes a
-        run of the reference."""
+        """Whether the output is nowhere computed. Once it is at the task's own draws, it is so at every
+        question: each answer takes a run of the reference. At other draws it may be for their values alone:
+        an integer beyond what a float holds."""
         if position in self.computed or not isinstance(expected, torch.Tensor):
             return False
         if copied(self.reference, case, position):
             return True
-        self.computed.add(position)
+        if case.own:
+            self.computed.add(position)
         return False
 
     def _by_conditioning(

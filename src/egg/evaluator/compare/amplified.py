@@ -28,7 +28,7 @@ from egg.evaluator.compare.bands import BANDS, NOWHERE, Band, Limits, places
 from egg.evaluator.compare.bands import worst as worst_band
 from egg.evaluator.compare.sums import upper_quartile
 
-FEWEST = 64
+FEWEST = 32
 """Elements in a pool: of fewer nothing is concluded."""
 ASIDE, SHARE_ASIDE = 2, 0.02
 MOVES = 4.0

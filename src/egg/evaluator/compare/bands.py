@@ -33,7 +33,7 @@ from egg.evaluator.compare.sums import upper_quartile
 
 FEWEST = 8
 """Elements in a band: of fewer nothing is concluded."""
-FEW = 64
+FEW = 96
 """Elements of an output: of no more, each is looked at by itself."""
 SAMPLE = 1 << 17
 BANDS = 128

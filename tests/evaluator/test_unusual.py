@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 import torch
 
 from egg.core.policy import Precision
 from egg.core.source import Task
 from egg.evaluator.compare.compare import LeafError, compare
+from egg.evaluator.gates.unusual import _with_integer as drawn_with_integer
 from egg.evaluator.reference import conditioning
 from egg.evaluator.reference.reference import Reference
 from egg.evaluator.task.program import Program
@@ -138,6 +143,17 @@ def test_integers_that_are_too_wide_for_their_type_are_left_out():
     kept, made = with_integer([narrow, wide], 1 << 33, 5)
     assert kept is narrow
     assert int(made.max()) == 1 << 33
+
+
+def test_few_values_that_differ_by_chance_in_one_draw_are_drawn_again():
+    """Of 16 classes among 96 all differ in one draw of four; -100 is one to be ignored all the same."""
+
+    def trial_of(draw: Callable[[], list[torch.Tensor]]) -> Any:
+        return SimpleNamespace(reference=SimpleNamespace(draw=draw))
+
+    classes = trial_of(lambda: [torch.randint(0, 96, (16,))])
+    assert all(-100 in drawn_with_integer(classes, -100)[0] for _ in range(20))
+    assert drawn_with_integer(trial_of(lambda: [torch.randperm(96)[:16]]), -100) == []
 
 
 def test_values_that_differ_may_be_places_to_store_at_and_stay_so():

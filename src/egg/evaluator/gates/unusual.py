@@ -47,6 +47,8 @@ from egg.evaluator.trial.checks import tensor_of
 from egg.evaluator.trial.refused import Refused
 from egg.evaluator.trial.trial import Trial
 
+DRAWS = 6
+"""Of inputs, for an integer that they may hold."""
 NEGATIVE = (-1, -100)
 WIDER, WIDE = 1 << 20, 1 << 33
 """Where a program takes an integer of 20 bits, and has integers as its answer, one of 34 bits is put."""
@@ -102,8 +104,8 @@ def _rarely(trial: Trial, known: Constants) -> dict[str, str]:
     outcomes: dict[str, str] = {}
     drawn = trial.reference.draw()
     for value in (*NEGATIVE, *_wide(trial, drawn)):
-        inputs = with_integer(drawn, value, secrets.randbits(48))
-        if _other(inputs, drawn) and _runs(trial, inputs):
+        inputs = _with_integer(trial, value)
+        if inputs and _runs(trial, inputs):
             outcomes[f"{value} among integers"] = _asked(
                 trial, f"{value} among integers", inputs, integers=True
             )
@@ -150,6 +152,17 @@ def _singly(drawn: list[Any], changed: list[Any]) -> Iterator[list[Any]]:
 def _other(inputs: list[Any], drawn: list[Any]) -> bool:
     """Whether some tensor is another one."""
     return any(one is not other for one, other in zip(pack(inputs)[1], pack(drawn)[1], strict=True))
+
+
+def _with_integer(trial: Trial, value: int) -> list[Any]:
+    """Inputs with such an integer; none where every draw shows that it may not stand there. Few integers may
+    differ from one another by chance, and are no places to store at."""
+    for _ in range(DRAWS):
+        drawn = trial.reference.draw()
+        inputs = with_integer(drawn, value, secrets.randbits(48))
+        if _other(inputs, drawn):
+            return inputs
+    return []
 
 
 def _wide(trial: Trial, drawn: list[Any]) -> tuple[int, ...]:

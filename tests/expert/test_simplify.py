@@ -89,6 +89,9 @@ def _at_two_sizes(graph: Graph, task: Task) -> None:
         ("z = torch.zeros(B, 6, H);"
          "z[:, 1] = x[:, 0]; z[:, 2] = z[:, 1] * 2; z[:, 5] = x[:, 3]; z[:, 2] = 1 - x[:, 1]; return z", 1),
         ("z = torch.zeros(B, 6, H); z[:, 1] = x[:, 0]; y = z.sum(1); z[:, 3] = y; return z, y", 2),
+        ("z = torch.zeros(B, 3 * C, H);"
+         "z[:, :C] = x; z[:, C:2 * C] = x * 2; z[:, 2 * C:] = 1 - x; return z", 1),
+        ("z = torch.zeros(B, C, 3 * H); z[:, :, H:2 * H] = x; z[:, :, H:2 * H] += 1; return z.exp()", 1),
     ],
 )  # fmt: skip
 def test_a_tensor_that_is_filled_place_by_place_is_joined_once(forward: str, cats: int) -> None:

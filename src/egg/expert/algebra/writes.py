@@ -30,7 +30,7 @@ def filled_by_places(graph: Graph, node: Node) -> Rewrite | None:
 
 
 def _shown(graph: Graph, name: str, dim: int, draft: Draft) -> list[str] | None:
-    """The pieces of another concatenation that a slice of it shows.
+    """The pieces of another concatenation that a slice of it shows, compared at all captured sizes.
 
     ``None`` where it is no such slice, where it cuts a piece that is not one number everywhere, and where the
     tensor between is wanted as a whole.
@@ -39,25 +39,46 @@ def _shown(graph: Graph, name: str, dim: int, draft: Draft) -> list[str] | None:
     cat = made_by(graph, cut.inputs[0], "cat") if cut is not None else None
     if cut is None or cat is None or cat["dim"] != dim or not _is_between(graph, cat):
         return None
-    begin, length = _number(cut["starts"][dim]), _number(graph.result(cut).shape[dim])
-    if begin is None or length is None:
-        return None
-    found, at = list[str](), 0
-    for piece in map(str, cat.inputs):
-        size = _number(graph.value(piece).shape[dim])
-        if size is None or graph.value(piece).dtype != graph.result(cut).dtype:
+    shown, begin = graph.result(cut), as_size(cut["starts"][dim])
+    sizes = [graph.value(str(piece)).shape[dim] for piece in cat.inputs]
+    count = max(len(size.values) for size in (begin, shown.shape[dim], *sizes))
+    start, length, *lengths = (_column(size, count) for size in (begin, shown.shape[dim], *sizes))
+    end = _summed(start, length)
+    found, at = list[str](), (0,) * count
+    for piece, size, own in zip(map(str, cat.inputs), sizes, lengths, strict=True):
+        behind = _summed(at, own)
+        first = tuple(map(max, start, at))
+        kept = tuple(max(0, stop - begins) for begins, stop in zip(first, map(min, end, behind), strict=True))
+        at = behind
+        if graph.value(piece).dtype != shown.dtype:
             return None
-        first, last = max(begin, at), min(begin + length, at + size)
-        if last - first == size:
+        if kept == own:
             found.append(piece)
-        elif first < last:
-            constant = made_by(graph, piece, "constant")
-            if constant is None or "fill" not in constant.attributes:
+        elif any(kept):
+            constant, left = made_by(graph, piece, "constant"), _in_terms_of(kept, shown.shape[dim], size)
+            if constant is None or "fill" not in constant.attributes or left is None:
                 return None
-            shape = [Size(last - first) if d == dim else s for d, s in enumerate(graph.value(piece).shape)]
+            shape = [left if d == dim else s for d, s in enumerate(graph.value(piece).shape)]
             found.append(draft.add("constant", (), shape, "rest", **constant.attributes))
-        at += size
     return found
+
+
+def _column(size: Size, count: int) -> tuple[int, ...]:
+    """A size at each captured one."""
+    return size.values * (count // len(size.values))
+
+
+def _summed(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(x + y for x, y in zip(a, b, strict=True))
+
+
+def _in_terms_of(values: tuple[int, ...], *sizes: Size) -> Size | None:
+    """The size with these values that is a number, or a multiple of a given one without its number."""
+    for unit in (ONE, *(Size(1, size.factors) for size in sizes)):
+        times, rest = divmod(values[0], unit.value)
+        if not rest and times and _column(unit * times, len(values)) == values:
+            return unit * times
+    return None
 
 
 def _is_between(graph: Graph, cat: Node) -> bool:
@@ -87,12 +108,6 @@ def _is_joined_again(graph: Graph, reader: Node, dim: int) -> bool:
     steady = all(as_size(step) == ONE for step in reader["steps"])
     joined = all(n.op == "cat" and n["dim"] == dim for n in graph.consumers[reader.output])
     return whole and steady and joined
-
-
-def _number(size: Size | int) -> int | None:
-    """A size that is the same at every size of the program."""
-    known = as_size(size)
-    return int(known.number) if not known.factors else None
 
 
 RULES: tuple[Rule, ...] = (filled_by_places,)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from egg.expert.graph import LITERAL
 from egg.expert.reading.normal import (
+    composed,
     interpolation,
     layers,
     losses,
@@ -39,6 +40,7 @@ RULES: dict[str, Rule] = {
     **matrices.RULES,
     **layers.RULES,
     **losses.RULES,
+    **composed.RULES,
     **writes.RULES,
     LITERAL: literal,
 }

@@ -8,10 +8,12 @@ what a later round reads at a place is the piece there (:func:`~egg.expert.algeb
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from egg.expert.algebra.rewrite import Draft, Rewrite, Rule, made_by
 from egg.expert.algebra.views import piece_shown
 from egg.expert.graph import Graph, Node
-from egg.expert.sizes import ONE, Size, as_size
+from egg.expert.sizes import ONE, Size, aligned, as_size
 
 
 def filled_by_places(graph: Graph, node: Node) -> Rewrite | None:
@@ -27,6 +29,53 @@ def filled_by_places(graph: Graph, node: Node) -> Rewrite | None:
         return None
     draft.add("cat", inputs, graph.result(node).shape, "cat", dim=node["dim"])
     return draft.done()
+
+
+def untouched(graph: Graph, node: Node) -> Rewrite | None:
+    """A slice of a tensor in parts that lies where nothing was written, so one number is everywhere in it."""
+    if node.op != "view" or node["how"] != "slice" or any(as_size(step) != ONE for step in node["steps"]):
+        return None
+    if made_by(graph, node.inputs[0], "cat") is None:
+        return None
+    shown = graph.result(node)
+    constant = _constant_there(graph, node.output, [(0,)] * shown.rank, shown.shape)
+    if constant is None:
+        return None
+    draft = Draft(graph, node)
+    draft.add("constant", (), shown.shape, "rest", shown.dtype, **constant.attributes)
+    return draft.done()
+
+
+def _constant_there(
+    graph: Graph, name: str, starts: list[tuple[int, ...]], shape: Sequence[Size]
+) -> Node | None:
+    """What fills the part of a value that begins at ``starts``, through slices and concatenations that were
+    joined one after the other; places are compared at all captured sizes."""
+    while (node := graph.producer(name)) is not None:
+        if node.op == "constant":
+            return node if "fill" in node.attributes else None
+        if node.op == "view" and node["how"] == "slice" and all(as_size(s) == ONE for s in node["steps"]):
+            name = str(node.inputs[0])
+            starts = [_summed(a, as_size(b).values) for a, b in zip(starts, node["starts"], strict=True)]
+        elif node.op == "cat":
+            dim, at = int(node["dim"]), (0,)
+            end = _summed(starts[dim], shape[dim].values)
+            for piece in map(str, node.inputs):
+                behind = _summed(at, graph.value(piece).shape[dim].values)
+                if _not_above(at, starts[dim]) and _not_above(end, behind):
+                    starts[dim] = tuple(a - b for a, b in aligned(starts[dim], at))
+                    name = piece
+                    break
+                at = behind
+            else:
+                return None
+        else:
+            return None
+    return None
+
+
+def _not_above(a: tuple[int, ...], b: tuple[int, ...]) -> bool:
+    return all(x <= y for x, y in aligned(a, b))
 
 
 def _shown(graph: Graph, name: str, dim: int, draft: Draft) -> list[str] | None:
@@ -69,7 +118,7 @@ def _column(size: Size, count: int) -> tuple[int, ...]:
 
 
 def _summed(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(x + y for x, y in zip(a, b, strict=True))
+    return tuple(x + y for x, y in aligned(a, b))
 
 
 def _in_terms_of(values: tuple[int, ...], *sizes: Size) -> Size | None:
@@ -110,4 +159,4 @@ def _is_joined_again(graph: Graph, reader: Node, dim: int) -> bool:
     return whole and steady and joined
 
 
-RULES: tuple[Rule, ...] = (filled_by_places,)
+RULES: tuple[Rule, ...] = (filled_by_places, untouched)

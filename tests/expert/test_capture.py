@@ -103,7 +103,10 @@ FUNCTIONS = {
     "distances": ("torch.cdist(x[..., :3], x[:1, :5, :3]), torch.cdist(x[..., :2], x[..., 2:4], p=1.0), torch.cdist(x.mT, x.mT)", {"library": 0, "matmul": 0}),
     "distances of many": ("torch.cdist(x.repeat(1, 2, 1), x, p=2.0)", {"library": 0, "matmul": 1}),
     "out of autocast": ("a = torch.autocast(device_type=x.device.type, enabled=False); a.__enter__(); y = x.exp(); a.__exit__(None, None, None); return y * 2", {"exp": 1}),
-    "no normal form": ("torch.fft.rfft(x).abs(), torch.kthvalue(x, 2, 1)[0]", {"library": 2}),
+    "complex numbers": ("z = torch.fft.rfft(x); y = z * torch.conj(z.flip(1)) - z / 2.0; return torch.fft.irfft(y / (y.abs() + 1.0), n=x.shape[-1]), z.angle(), -y.imag", {"hypot": 1, "atan2": 1}),
+    "complex numbers of parts": ("z = torch.polar(x.exp(), x) + torch.complex(x, -x[:1]) * x[0]; return torch.view_as_real((z.conj() * 2.0).resolve_conj())", {"cos": 1, "sin": 1}),
+    "numbers of pairs": ("z = torch.view_as_complex(x.reshape(B, -1, H, 2)); return torch.view_as_real(z * torch.polar(x[0, 0].exp(), x[0, 0, :1])).flatten(2)", {"cos": 1, "mul": 6}),
+    "no normal form": ("torch.fft.rfft(x).square().abs(), torch.kthvalue(x, 2, 1)[0]", {"library": 2}),
 }  # fmt: skip
 
 DISTRIBUTIONS = {

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from egg.expert.graph import LITERAL
 from egg.expert.reading.normal import (
+    complexes,
     composed,
     interpolation,
     layers,
@@ -35,6 +36,7 @@ RULES: dict[str, Rule] = {
     **reductions.RULES,
     **selections.RULES,
     **spectra.RULES,
+    **complexes.RULES,
     **searches.RULES,
     **products.RULES,
     **matrices.RULES,

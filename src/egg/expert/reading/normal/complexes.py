@@ -8,10 +8,10 @@ is computed with these as pairs, in the passes around it, and stored once, where
 
 from __future__ import annotations
 
-from egg.expert.graph import Value
+from egg.expert.graph import NUMBERS, Value
 from egg.expert.reading.normal import tables, views
 from egg.expert.reading.normal.builder import Builder, Call, Lowered, Operand, Rule, extents
-from egg.expert.reading.normal.spectra import NUMBERS, PARTS, call_of, made_parts, maker_of, pairs_of, waits
+from egg.expert.reading.normal.spectra import PARTS, call_of, made_parts, maker_of, pairs_of, waits
 
 EARLIER = {**tables.RULES, **views.RULES}
 """What rules here fall back to."""

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from egg.expert.graph import Node, Operand, Value
+from egg.expert.graph import NUMBERS, PAIRS, Node, Operand, Value
 from egg.expert.reading.normal.builder import Builder, Call, Lowered, Rule, extents
 
-PAIRS, NUMBERS = "torch.view_as_real", "torch.view_as_complex"
 PARTS = {"complex64": "float32", "complex128": "float64"}
 
 

@@ -8,10 +8,10 @@ is computed with these as pairs, in the passes around it, and stored once, where
 
 from __future__ import annotations
 
-from egg.expert.graph import NUMBERS, Value
+from egg.expert.graph import NUMBERS, Node, Value
 from egg.expert.reading.normal import tables, views
 from egg.expert.reading.normal.builder import Builder, Call, Lowered, Operand, Rule, extents
-from egg.expert.reading.normal.spectra import PARTS, call_of, made_parts, maker_of, pairs_of, waits
+from egg.expert.reading.normal.spectra import PARTS, call_of, made_parts, pairs_of, waits
 
 EARLIER = {**tables.RULES, **views.RULES}
 """What rules here fall back to."""
@@ -24,8 +24,32 @@ def _pairs(b: Builder, value: Operand | None) -> Value | None:
     made = made_parts(b, value)
     if made is not None:
         return made
-    maker = maker_of(b, value)
-    return pairs_of(b, value) if maker is None or maker.op == "library" else None
+    maker = b.producers.get(value.name)
+    if maker is None or maker.op == "library":
+        return pairs_of(b, value)
+    return _seen_pairs(b, value, maker) if maker.op == "view" else None
+
+
+def _seen_pairs(b: Builder, value: Value, view: Node) -> Value | None:
+    """A view of pairs instead of pairs of a view: calls make what they make once, and it stays where it is."""
+    pairs = _pairs(b, b.values[str(view.inputs[0])])
+    if pairs is None:
+        return None
+    match view["how"]:
+        case "reshape":
+            return b.reshape(pairs, (*extents(value), 2))
+        case "expand":
+            return b.expand(pairs, (*extents(value), 2))
+        case "permute":
+            return b.permute(pairs, (*view["dims"], pairs.rank - 1))
+        case "flip":
+            return b.flip(pairs, view["dims"])
+        case "slice":
+            places = zip(view["starts"], extents(value), view["steps"], strict=True)
+            for dim, (start, length, step) in enumerate(places):
+                pairs = b.slice(pairs, dim, start, length, step)
+            return pairs
+    return None
 
 
 def _parts(b: Builder, value: Operand | None) -> tuple[Value, Value] | None:

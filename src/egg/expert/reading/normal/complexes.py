@@ -31,7 +31,7 @@ def _pairs(b: Builder, value: Operand | None) -> Value | None:
 
 
 def _seen_pairs(b: Builder, value: Value, view: Node) -> Value | None:
-    """A view of pairs instead of pairs of a view: calls make what they make once, and it stays where it is."""
+    """A view of pairs instead of pairs of a view: calls make what they make once, where it stays."""
     pairs = _pairs(b, b.values[str(view.inputs[0])])
     if pairs is None:
         return None

@@ -94,8 +94,29 @@ FUNCTIONS = {
     "in order": ("torch.topk(x, 3, 1), torch.sort(x, 2)[0]", {"selection": 2, "library": 0}),
     "named by another's type": ("(x > 0).type(x.type()) * x", {"library": 0}),
     "columns": ("F.unfold(x[:, None], (3, 2), (2, 1), 1, (1, 2)), F.unfold(x, 4, stride=4).sum(1)", {"library": 0, "pad": 1}),
-    "no normal form": ("torch.fft.rfft(x).abs(), torch.kthvalue(x, 2, 1)[0]", {"library": 2}),
+    "finite": ("torch.isfinite(1 / x.relu()), torch.isposinf(1 / x.relu()) | torch.isneginf(x), torch.nan_to_num(x / x.relu(), 0.5, posinf=9.0, neginf=-9.0)", {"library": 0}),
+    "without nan": ("torch.nansum(x / x.relu() * x.relu(), 1), torch.nanmean(x / x.relu(), 2, keepdim=True)", {"library": 0}),
+    "named functions": ("torch.special.entr(x), torch.special.ndtr(x), torch.lgamma(x), torch.erfinv(x.tanh()), torch.copysign(x, -x)", {"library": 0}),
+    "differences": ("torch.diff(x, dim=1), torch.diff(x, 2, prepend=x[:, :, :1], append=x[:, :, -1:])", {"library": 0}),
+    "turned": ("torch.rot90(x, 1, (1, 2)), x.rot90(2, (0, 2)), x.rot90(-1, (1, 2)), x.swapaxes(0, 2), x.swapdims(1, 2)", {"library": 0}),
+    "taken along": ("torch.take_along_dim(x, x.argsort(1)[:, :2], 1), torch.take_along_dim(x, x[:1].argsort(2), 2), torch.take_along_dim(x, x.argmax())", {"library": 0}),
+    "distances": ("torch.cdist(x[..., :3], x[:1, :5, :3]), torch.cdist(x[..., :2], x[..., 2:4], p=1.0), torch.cdist(x.mT, x.mT)", {"library": 0, "matmul": 0}),
+    "distances of many": ("torch.cdist(x.repeat(1, 2, 1), x, p=2.0)", {"library": 0, "matmul": 1}),
+    "out of autocast": ("a = torch.autocast(device_type=x.device.type, enabled=False); a.__enter__(); y = x.exp(); a.__exit__(None, None, None); return y * 2", {"exp": 1}),
+    "complex numbers": ("z = torch.fft.rfft(x); y = z * torch.conj(z.flip(1)) - z / 2.0; return torch.fft.irfft(y / (y.abs() + 1.0), n=x.shape[-1]), z.angle(), -y.imag", {"hypot": 1, "atan2": 1}),
+    "complex numbers of parts": ("z = torch.polar(x.exp(), x) + torch.complex(x, -x[:1]) * x[0]; return torch.view_as_real((z.conj() * 2.0).resolve_conj())", {"cos": 1, "sin": 1}),
+    "numbers of pairs": ("z = torch.view_as_complex(x.reshape(B, -1, H, 2)); return torch.view_as_real(z * torch.polar(x[0, 0].exp(), x[0, 0, :1])).flatten(2)", {"cos": 1, "mul": 6}),
+    "no normal form": ("torch.fft.rfft(x).square().abs(), torch.kthvalue(x, 2, 1)[0]", {"library": 2}),
 }  # fmt: skip
+
+DISTRIBUTIONS = {
+    "normal": "D.Normal(x, y.exp()).log_prob(y).sum(-1), D.Normal(x, 1.0).entropy()",
+    "categorical": "D.Categorical(logits=x).log_prob(y.argmax(1)), D.Categorical(logits=x).entropy()",
+    "divergence": "D.kl_divergence(D.Normal(x, x.exp()), D.Normal(y, y.exp()))",
+    "truth": "D.Bernoulli(logits=x).log_prob((y > 0).double())",
+    "squashed": "D.TransformedDistribution(D.Normal(x, x.exp()), [D.TanhTransform()]).log_prob(y.tanh() * 0.9)",
+    "heavy tails": "D.StudentT(3.0 + x.exp(), x, x.exp()).log_prob(y)",
+}
 
 LOSSES = {
     "mse": "F.mse_loss(x, y)",
@@ -141,6 +162,13 @@ def test_layers(name: str) -> None:
 def test_functions(name: str) -> None:
     forward, wanted = FUNCTIONS[name]
     _at_two_sizes(program(forward, "torch.randn(B, C, H)", "pass", KNOBS), wanted)
+
+
+@pytest.mark.parametrize("name", DISTRIBUTIONS)
+def test_distributions_do_not_look_at_values(name: str) -> None:
+    """By default they raise where their arguments are out of range."""
+    forward = f"D = torch.distributions; return {DISTRIBUTIONS[name]}"
+    _at_two_sizes(program(forward, f"{ROWS}, {ROWS}", "pass", KNOBS, "x, y"), {"library": 0})
 
 
 @pytest.mark.parametrize("name", LOSSES)

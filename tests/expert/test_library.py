@@ -140,6 +140,13 @@ PROGRAMS = {
         "F.pad(x, (1, 2), mode='reflect')",
         X,
     ),
+    "resized with all neighbours": (
+        "pass",
+        "return F.interpolate(x, size=(4, 3), mode='bicubic', antialias=True), F.interpolate(x, scale_factor=0.4, "
+        "mode='bilinear', antialias=True), F.interpolate(x, size=(9, 4), mode='bilinear', align_corners=True, "
+        "antialias=True)",
+        "torch.randn(2, 3, 8, 9)",
+    ),
     "windows": (
         "pass",
         "return F.unfold(x, 2, stride=2), F.unfold(x, 2, 2, 1, 3), F.pixel_shuffle(x, 2), F.max_pool2d(x, 2, return_indices=True)[1]",

@@ -20,7 +20,7 @@ from egg.expert.graph import Graph
 from egg.expert.parts import Group, Part, Target, Unfit
 from egg.expert.patterns.recurrent import write as recurrent
 from egg.hardware.gpus import resolve
-from tests.expert import harness
+from tests.expert import elsewhere, harness
 from tests.expert.captured import built, program, resized
 from tests.expert.compiling import module_of
 
@@ -116,6 +116,15 @@ def test_small_layers_walk_alone_large_ones_together_and_the_largest_step_by_ste
         assert any("range(walk_waves)" in line for line in steps.call), "a launch for each step"
 
 
+def test_layers_that_share_their_text_keep_the_names_of_kernels() -> None:
+    """Values of groups that look alike are named by their role, which for a layer is the pattern's word."""
+    source = elsewhere.program(
+        "y, state = self.r(x[None])\ny, state = self.r(y * 2, state)\nreturn self.r(y * 3, state)[0]",
+        "x = torch.randn(B, H)", "self.r = nn.LSTM(H, H)", "H", B=12, H=24,
+    )  # fmt: skip
+    elsewhere.check(source, [24], [torch.randn(12, 24)])
+
+
 def test_unfit_says_why() -> None:
     with pytest.raises(Unfit, match="2048 hidden units do not fit"):
         written(captured("LSTM", 1, "", "B, T, I, H = 4, 16, 64, 2048"))
@@ -138,6 +147,6 @@ def test_compiles_for_hopper_without_spills(tmp_path: Path) -> None:
         "sm_90",
     )
     compiled = {kernel.name: kernel for kernel in compiled_rows(found)}
-    assert compiled.keys() == {"project_input", "walk"}
-    assert compiled["walk"].launches == 1
+    assert compiled.keys() == {"project_input", "walk_kernel"}
+    assert compiled["walk_kernel"].launches == 1
     assert all(kernel.spill_bytes == 0 for kernel in compiled.values())

@@ -89,6 +89,11 @@ def _at_two_sizes(graph: Graph, task: Task) -> None:
         ("z = torch.zeros(B, 6, H);"
          "z[:, 1] = x[:, 0]; z[:, 2] = z[:, 1] * 2; z[:, 5] = x[:, 3]; z[:, 2] = 1 - x[:, 1]; return z", 1),
         ("z = torch.zeros(B, 6, H); z[:, 1] = x[:, 0]; y = z.sum(1); z[:, 3] = y; return z, y", 2),
+        ("z = torch.zeros(B, 3 * C, H);"
+         "z[:, :C] = x; z[:, C:2 * C] = x * 2; z[:, 2 * C:] = 1 - x; return z", 1),
+        ("z = torch.zeros(B, 4, C, H); z[:, 0] = x; z[:, 1, :, 1:] = x[:, :, 1:] * x[:, :, :-1];"
+         "z[:, 2, :, 2:] = x[:, :, 2:] * x[:, :, :-2]; return z", 3),
+        ("z = torch.zeros(B, C, 3 * H); z[:, :, H:2 * H] = x; z[:, :, H:2 * H] += 1; return z.exp()", 1),
     ],
 )  # fmt: skip
 def test_a_tensor_that_is_filled_place_by_place_is_joined_once(forward: str, cats: int) -> None:
@@ -130,6 +135,7 @@ def test_every_rule_has_a_case() -> None:
         views.whole,
         convolutions.summed,
         writes.filled_by_places,
+        writes.untouched,
     }
     assert {rule.__name__ for rule in RULES} - {rule.__name__ for rule in tested} == {
         "attention",

@@ -98,6 +98,8 @@ from egg.expert.sizes import Size, product
 
 T = TypeVar("T")
 
+PAIRS, NUMBERS = "torch.view_as_real", "torch.view_as_complex"
+"""Calls that show complex numbers as pairs, and pairs as complex numbers, where they lie."""
 LITERAL = "literal"
 """The target of a library node for ``torch.tensor([...])`` of many numbers; its argument is their text."""
 

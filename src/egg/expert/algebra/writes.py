@@ -8,10 +8,12 @@ what a later round reads at a place is the piece there (:func:`~egg.expert.algeb
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from egg.expert.algebra.rewrite import Draft, Rewrite, Rule, made_by
 from egg.expert.algebra.views import piece_shown
 from egg.expert.graph import Graph, Node
-from egg.expert.sizes import ONE, Size, as_size
+from egg.expert.sizes import ONE, Size, aligned, as_size
 
 
 def filled_by_places(graph: Graph, node: Node) -> Rewrite | None:
@@ -29,8 +31,55 @@ def filled_by_places(graph: Graph, node: Node) -> Rewrite | None:
     return draft.done()
 
 
+def untouched(graph: Graph, node: Node) -> Rewrite | None:
+    """A slice of a tensor in parts that lies where nothing was written, so one number is everywhere in it."""
+    if node.op != "view" or node["how"] != "slice" or any(as_size(step) != ONE for step in node["steps"]):
+        return None
+    if made_by(graph, node.inputs[0], "cat") is None:
+        return None
+    shown = graph.result(node)
+    constant = _constant_there(graph, node.output, [(0,)] * shown.rank, shown.shape)
+    if constant is None:
+        return None
+    draft = Draft(graph, node)
+    draft.add("constant", (), shown.shape, "rest", shown.dtype, **constant.attributes)
+    return draft.done()
+
+
+def _constant_there(
+    graph: Graph, name: str, starts: list[tuple[int, ...]], shape: Sequence[Size]
+) -> Node | None:
+    """What fills the part of a value that begins at ``starts``, through slices and concatenations that were
+    joined one after the other; places are compared at all captured sizes."""
+    while (node := graph.producer(name)) is not None:
+        if node.op == "constant":
+            return node if "fill" in node.attributes else None
+        if node.op == "view" and node["how"] == "slice" and all(as_size(s) == ONE for s in node["steps"]):
+            name = str(node.inputs[0])
+            starts = [_summed(a, as_size(b).values) for a, b in zip(starts, node["starts"], strict=True)]
+        elif node.op == "cat":
+            dim, at = int(node["dim"]), (0,)
+            end = _summed(starts[dim], shape[dim].values)
+            for piece in map(str, node.inputs):
+                behind = _summed(at, graph.value(piece).shape[dim].values)
+                if _not_above(at, starts[dim]) and _not_above(end, behind):
+                    starts[dim] = tuple(a - b for a, b in aligned(starts[dim], at))
+                    name = piece
+                    break
+                at = behind
+            else:
+                return None
+        else:
+            return None
+    return None
+
+
+def _not_above(a: tuple[int, ...], b: tuple[int, ...]) -> bool:
+    return all(x <= y for x, y in aligned(a, b))
+
+
 def _shown(graph: Graph, name: str, dim: int, draft: Draft) -> list[str] | None:
-    """The pieces of another concatenation that a slice of it shows.
+    """The pieces of another concatenation that a slice of it shows, compared at all captured sizes.
 
     ``None`` where it is no such slice, where it cuts a piece that is not one number everywhere, and where the
     tensor between is wanted as a whole.
@@ -39,25 +88,46 @@ def _shown(graph: Graph, name: str, dim: int, draft: Draft) -> list[str] | None:
     cat = made_by(graph, cut.inputs[0], "cat") if cut is not None else None
     if cut is None or cat is None or cat["dim"] != dim or not _is_between(graph, cat):
         return None
-    begin, length = _number(cut["starts"][dim]), _number(graph.result(cut).shape[dim])
-    if begin is None or length is None:
-        return None
-    found, at = list[str](), 0
-    for piece in map(str, cat.inputs):
-        size = _number(graph.value(piece).shape[dim])
-        if size is None or graph.value(piece).dtype != graph.result(cut).dtype:
+    shown, begin = graph.result(cut), as_size(cut["starts"][dim])
+    sizes = [graph.value(str(piece)).shape[dim] for piece in cat.inputs]
+    count = max(len(size.values) for size in (begin, shown.shape[dim], *sizes))
+    start, length, *lengths = (_column(size, count) for size in (begin, shown.shape[dim], *sizes))
+    end = _summed(start, length)
+    found, at = list[str](), (0,) * count
+    for piece, size, own in zip(map(str, cat.inputs), sizes, lengths, strict=True):
+        behind = _summed(at, own)
+        first = tuple(map(max, start, at))
+        kept = tuple(max(0, stop - begins) for begins, stop in zip(first, map(min, end, behind), strict=True))
+        at = behind
+        if graph.value(piece).dtype != shown.dtype:
             return None
-        first, last = max(begin, at), min(begin + length, at + size)
-        if last - first == size:
+        if kept == own:
             found.append(piece)
-        elif first < last:
-            constant = made_by(graph, piece, "constant")
-            if constant is None or "fill" not in constant.attributes:
+        elif any(kept):
+            constant, left = made_by(graph, piece, "constant"), _in_terms_of(kept, shown.shape[dim], size)
+            if constant is None or "fill" not in constant.attributes or left is None:
                 return None
-            shape = [Size(last - first) if d == dim else s for d, s in enumerate(graph.value(piece).shape)]
+            shape = [left if d == dim else s for d, s in enumerate(graph.value(piece).shape)]
             found.append(draft.add("constant", (), shape, "rest", **constant.attributes))
-        at += size
     return found
+
+
+def _column(size: Size, count: int) -> tuple[int, ...]:
+    """A size at each captured one."""
+    return size.values * (count // len(size.values))
+
+
+def _summed(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(x + y for x, y in aligned(a, b))
+
+
+def _in_terms_of(values: tuple[int, ...], *sizes: Size) -> Size | None:
+    """The size with these values that is a number, or a multiple of a given one without its number."""
+    for unit in (ONE, *(Size(1, size.factors) for size in sizes)):
+        times, rest = divmod(values[0], unit.value)
+        if not rest and times and _column(unit * times, len(values)) == values:
+            return unit * times
+    return None
 
 
 def _is_between(graph: Graph, cat: Node) -> bool:
@@ -89,10 +159,4 @@ def _is_joined_again(graph: Graph, reader: Node, dim: int) -> bool:
     return whole and steady and joined
 
 
-def _number(size: Size | int) -> int | None:
-    """A size that is the same at every size of the program."""
-    known = as_size(size)
-    return int(known.number) if not known.factors else None
-
-
-RULES: tuple[Rule, ...] = (filled_by_places,)
+RULES: tuple[Rule, ...] = (filled_by_places, untouched)

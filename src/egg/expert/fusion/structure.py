@@ -22,6 +22,7 @@ from egg.expert.fusion.groups import Groups
 from egg.expert.fusion.long_selections import cut_selections
 from egg.expert.fusion.neighbours import (
     LARGEST_STEP,
+    MOST_PIECES,
     gathered_producers,
     next_step,
     producing_groups,
@@ -81,6 +82,12 @@ def _live(graph: Graph) -> Graph:
             kept.append(node)
             needed.update(name for name in node.inputs if name is not None)
     return graph if len(kept) == len(graph.nodes) else graph.rebuilt(tuple(reversed(kept)))
+
+
+def _has_many_pieces(node: Node) -> bool:
+    """Whether a concatenation is of so many tensors that an operand's elements are not looked for in all of
+    them: each costs a comparison and a load for every element, and writing a kernel time for each."""
+    return node.op == "cat" and len(node.inputs) > MOST_PIECES
 
 
 def _made(node: Node) -> str:
@@ -187,7 +194,7 @@ class _Partition:
         waiting = [name for node in readers for name in node.inputs if name is not None]
         while waiting:
             producer = self._graph.producer(waiting.pop())
-            if producer is None or not self._groups.is_free_pass(producer):
+            if producer is None or not self._groups.is_free_pass(producer) or _has_many_pieces(producer):
                 continue
             held = [*group, *taken]
             if any(producer is member for member in held) or not self._groups.only_read_by(producer, held):

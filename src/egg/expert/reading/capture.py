@@ -31,6 +31,7 @@ from egg.expert.reading.normal.matrices import factors
 from egg.expert.reading.points import Capture, Changes
 from egg.expert.reading.rounds import without_rounds
 from egg.expert.reading.trace import Trace, trace
+from egg.expert.reading.unseen import unseen
 from egg.expert.reading.usage import arguments_of, values_of, with_modes
 from egg.expert.reading.variants import Variants
 
@@ -41,16 +42,19 @@ _ANCHORS = frozenset({"matmul", "conv", "norm", "recurrent", "gather", "attentio
 _LONGEST_LABEL = 28
 
 
+@unseen()
 def capture(task: Task, precision: Precision = Precision.MATCH) -> Graph:
     """``task`` as a graph with named sizes; :class:`TaskError` where it cannot be traced."""
     return generalised(task, lambda variant, changes: _captured(variant, precision, changes))
 
 
+@unseen()
 def capture_once(task: Task, precision: Precision = Precision.MATCH) -> Graph:
     """``task`` at its own size, every size a plain number."""
     return _captured(task, precision, Changes()).graph
 
 
+@unseen()
 def capture_fixed(task: Task, precision: Precision = Precision.MATCH) -> Graph:
     """``task`` at its own size, with its usage: every size, argument and value is the one of the task."""
     variants = Variants(task, lambda variant, changes: _captured(variant, precision, changes))

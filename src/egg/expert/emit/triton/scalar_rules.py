@@ -332,7 +332,8 @@ _PLAIN = {
     "isinf": 'tl.abs({0}) == float("inf")', "bitwise_and": "{0} & {1}", "bitwise_or": "{0} | {1}",
     "bitwise_xor": "{0} ^ {1}", "bitwise_left_shift": "{0} << {1}", "bitwise_right_shift": "{0} >> {1}",
     "where": "tl.where({0}, {1}, {2})", "masked_fill": "tl.where({1}, {2}, {0})", "identity": "{0}",
-    "hypot": "libdevice.hypot({0}, {1})",
+    "hypot": "libdevice.hypot({0}, {1})", "copysign": "libdevice.copysign({0}, {1})",
+    "lgamma": "libdevice.lgamma({0})", "erfinv": "libdevice.erfinv({0})",
 }  # fmt: skip
 """Formulas in which ``{0}`` and ``{1}`` are the operands."""
 

@@ -22,6 +22,10 @@ SAME = {
 METHODS = frozenset(["unfold"])
 """Methods of a tensor beside which ``torch.nn.functional`` has another function of the same name."""
 MODES = {"linear1d": "linear", "bilinear2d": "bilinear", "bicubic2d": "bicubic", "trilinear3d": "trilinear"}
+"""Interpolation between neighbours, which has corners to align; by what the operators' names end in."""
+NEAREST = {
+    f"{kind}{dims}d": kind.replace("_", "-") for kind in ("nearest", "nearest_exact") for dims in (1, 2, 3)
+}
 
 
 def public_call(target: str, arguments: Arguments, keywords: Keywords, results: int) -> str:
@@ -82,13 +86,14 @@ def _elements(text: str) -> list[str]:
 
 def _resized(name: str, arguments: Arguments, keywords: Keywords) -> str:
     """``upsample_bilinear2d(x, size, align_corners, scales)``; where both are given, the size counts."""
-    kind = name.removeprefix("upsample_").removeprefix("_upsample_")
+    kind = name.removeprefix("_").removeprefix("upsample_").removesuffix("_aa")
     x, size, *rest = arguments
-    mode = MODES.get(kind, "nearest")
+    mode = MODES.get(kind) or NEAREST[kind]
     corners = rest.pop(0) if kind in MODES and rest else None
     settings = {"size": size} if size != "None" else {"scale_factor": rest[0]} if rest else {}
     settings |= {"mode": f'"{mode}"'} if mode != "nearest" else {}
     settings |= {"align_corners": corners} if corners not in (None, "False") else {}
+    settings |= {"antialias": "True"} if name.endswith("_aa") else {}
     return f"nn.functional.interpolate({_listed([x], {**settings, **keywords})})"
 
 
@@ -109,7 +114,8 @@ def _stft(name: str, arguments: Arguments, keywords: Keywords) -> str:
 _RULES: dict[str, Callable[[str, Arguments, Keywords], str]] = {
     "index": _index,
     "stft": _stft,
-    **{f"upsample_{kind}": _resized for kind in (*MODES, "nearest1d", "nearest2d", "nearest3d")},
+    **{f"{private}upsample_{kind}": _resized for kind in (*MODES, *NEAREST) for private in ("", "_")},
+    **{f"_upsample_{kind}_aa": _resized for kind in ("bilinear2d", "bicubic2d")},
     "reflection_pad": _padded("reflect"),
     "replication_pad": _padded("replicate"),
 }

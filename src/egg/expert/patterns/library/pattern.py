@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from egg.expert.algebra.overwritten import IN_PLACE
 from egg.expert.cost import HOST_CALL, Cost, Grades, Machine, call_bytes, stream_seconds
-from egg.expert.graph import Graph, Node
+from egg.expert.graph import NUMBERS, PAIRS, Graph, Node
 from egg.expert.parts import Group, Part, Target
 from egg.expert.pattern import FREE, Pattern
 from egg.expert.patterns.library.write import write
@@ -28,7 +28,9 @@ class Library(Pattern):
         return write(graph, group, self._calls)
 
     def cost(self, graph: Graph, group: Group, part: Part, grades: Grades, machine: Machine) -> Cost:
-        counted = [node for node in group.nodes if node.op not in (*FREE, "joined") and not _is_done(node)]
+        counted = [
+            node for node in group.nodes if node.op not in (*FREE, "joined") and not _moves_nothing(node)
+        ]
         device = sum(self.seconds(graph, node, grades, machine) for node in counted)
         return Cost(device, len(counted) * HOST_CALL)
 
@@ -40,6 +42,8 @@ class Library(Pattern):
         return stream_seconds(call_bytes(graph, node), machine)
 
 
-def _is_done(node: Node) -> bool:
-    """Whether an update stores what was computed in its place."""
-    return node.op == "update" and bool(node.get(IN_PLACE))
+def _moves_nothing(node: Node) -> bool:
+    """Whether a call only shows what lies in memory: complex numbers and their parts, and an update that
+    stores what was computed in its place."""
+    shows = node.op == "library" and node["target"] in (PAIRS, NUMBERS)
+    return shows or (node.op == "update" and bool(node.get(IN_PLACE)))

@@ -241,8 +241,8 @@ class _Layer:
     def part(self) -> Part:
         self.check()
         walk = Walk(
-            self.group.name, self.node["cell"], bool(self.node["bias"]), self.stacked, self.directions == 2,
-            self._read(1), self.mode,
+            f"{self.group.name}_kernel", self.node["cell"], bool(self.node["bias"]), self.stacked,
+            self.directions == 2, self._read(1), self.mode,
         )  # fmt: skip
         self._begin()
         if self.stacked:

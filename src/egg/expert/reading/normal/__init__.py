@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from egg.expert.graph import LITERAL
 from egg.expert.reading.normal import (
+    complexes,
+    composed,
     interpolation,
     layers,
     losses,
@@ -34,11 +36,13 @@ RULES: dict[str, Rule] = {
     **reductions.RULES,
     **selections.RULES,
     **spectra.RULES,
+    **complexes.RULES,
     **searches.RULES,
     **products.RULES,
     **matrices.RULES,
     **layers.RULES,
     **losses.RULES,
+    **composed.RULES,
     **writes.RULES,
     LITERAL: literal,
 }

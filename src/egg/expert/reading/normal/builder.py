@@ -33,7 +33,7 @@ gt ge lt le eq ne isnan isinf logical_and logical_or logical_xor logical_not
 _BOOLEAN = frozenset(_COMPARING.split())
 _REAL = """
 div true_divide reciprocal sqrt rsqrt exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan
-atan2 sinh cosh asinh acosh atanh tanh erf erfc sigmoid logsigmoid xlogy
+atan2 sinh cosh asinh acosh atanh tanh erf erfc erfinv lgamma sigmoid logsigmoid xlogy
 """
 _FLOATING = frozenset(_REAL.split())
 """Functions whose results are floating even for integers."""

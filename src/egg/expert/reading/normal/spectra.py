@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from egg.expert.graph import Node, Operand, Value
+from egg.expert.graph import NUMBERS, PAIRS, Node, Operand, Value
 from egg.expert.reading.normal.builder import Builder, Call, Lowered, Rule, extents
 
-PAIRS, NUMBERS = "torch.view_as_real", "torch.view_as_complex"
 PARTS = {"complex64": "float32", "complex128": "float64"}
 
 
@@ -19,7 +18,7 @@ def _part(place: int) -> Rule:
     """
 
     def rule(b: Builder, call: Call) -> Lowered | None:
-        value, pairs = call["self"], None if _waits(b) else _parts_of(b, call["self"])
+        value, pairs = call["self"], None if waits(b) else _parts_of(b, call["self"])
         return None if pairs is None else b.reshape(b.slice(pairs, -1, place, 1), extents(value))
 
     return rule
@@ -32,9 +31,9 @@ def block_put(b: Builder, whole: Value, views: Sequence[Node], new: Value) -> Va
     By their parts, so that it is a pass over memory: one for all blocks, which stores everything once. Calls
     of PyTorch would move all of it for each block.
     """
-    source = _made_parts(b, whole)
+    source = made_parts(b, whole)
     slices = all(view.get("how") == "slice" and set(view["steps"]) == {1} for view in views)
-    if source is None or not slices or not views or _waits(b):
+    if source is None or not slices or not views or waits(b):
         return None
     starts = [sum(view["starts"][dim] for view in views) for dim in range(whole.rank)]
     parts = _parts_of(b, b.expand(new, extents(b.values[views[-1].output])))
@@ -50,10 +49,10 @@ def block_put(b: Builder, whole: Value, views: Sequence[Node], new: Value) -> Va
     behind = [n - start - m for n, start, m in zip(extents(whole), starts, extents(parts), strict=False)]
     wide = b.pad(parts, [*starts, 0], [*behind, 0])
     made = wide if inside is None else b.where(inside, wide, source)
-    return _call(b, NUMBERS, made, extents(whole), whole.dtype)
+    return call_of(b, NUMBERS, made, extents(whole), whole.dtype)
 
 
-def _made_parts(b: Builder, value: Value) -> Value | None:
+def made_parts(b: Builder, value: Value) -> Value | None:
     """Both parts of numbers that are one everywhere, or were put together from parts."""
     maker, dtype = b.producers.get(value.name), PARTS.get(value.dtype)
     if maker is None or dtype is None:
@@ -68,13 +67,13 @@ def _made_parts(b: Builder, value: Value) -> Value | None:
 
 def _parts_of(b: Builder, value: Value) -> Value | None:
     """Both parts of what a call has made."""
-    maker = _maker(b, value)
+    maker = maker_of(b, value)
     if value.dtype not in PARTS or maker is None or maker.op != "library":
         return None
-    return _pairs(b, value)
+    return pairs_of(b, value)
 
 
-def _maker(b: Builder, value: Value) -> Node | None:
+def maker_of(b: Builder, value: Value) -> Node | None:
     """What made a value, or what that is a view of."""
     maker = b.producers.get(value.name)
     while maker is not None and maker.op == "view":
@@ -82,7 +81,7 @@ def _maker(b: Builder, value: Value) -> Node | None:
     return maker
 
 
-def _waits(b: Builder) -> bool:
+def waits(b: Builder) -> bool:
     """Whether something in the program may have its conjugation still to do."""
     return any(node.op == "library" and _may_wait(str(node["target"])) for node in b.nodes)
 
@@ -92,16 +91,16 @@ def _may_wait(target: str) -> bool:
     return any(word in target for word in ("conj", "neg_view", "adjoint"))
 
 
-def _pairs(b: Builder, value: Value) -> Value:
+def pairs_of(b: Builder, value: Value) -> Value:
     """Both parts as PyTorch shows them, once for each value."""
     for node in b.nodes:
         if node.op == "library" and node["target"] == PAIRS and node.inputs == (value.name,):
             return b.values[node.output]
-    made = _call(b, PAIRS, value, (*extents(value), 2), PARTS[value.dtype])
+    made = call_of(b, PAIRS, value, (*extents(value), 2), PARTS[value.dtype])
     return b.restrided(made, [*(2 * step.value for step in value.stride), 1])
 
 
-def _call(b: Builder, target: str, value: Value, shape: Sequence[int], dtype: str) -> Value:
+def call_of(b: Builder, target: str, value: Value, shape: Sequence[int], dtype: str) -> Value:
     more = {"target": target, "arguments": (Operand(0),), "keywords": {}}
     return b.one("library", [value], shape, dtype, target.removeprefix("torch."), **more)
 

@@ -8,10 +8,10 @@ from egg.expert.reading.normal.builder import Builder, Call, Lowered, Operand, R
 _OF_ONE = """
 abs sign sgn square neg reciprocal sqrt rsqrt exp exp2 expm1 log log2 log10 log1p sin cos tan asin
 acos atan sinh cosh asinh acosh atanh tanh erf erfc floor ceil trunc frac relu relu6 selu silu mish
-sigmoid hardswish hardsigmoid log_sigmoid isnan isinf logical_not bitwise_not
+sigmoid hardswish hardsigmoid log_sigmoid isnan isinf logical_not bitwise_not lgamma erfinv
 """
 _OF_TWO = """
-mul maximum minimum fmax fmin fmod remainder atan2 logaddexp xlogy hypot gt ge lt le eq ne
+mul maximum minimum fmax fmin fmod remainder atan2 logaddexp xlogy hypot copysign gt ge lt le eq ne
 logical_and logical_or logical_xor bitwise_and bitwise_or bitwise_xor bitwise_left_shift
 bitwise_right_shift floor_divide
 """
@@ -46,7 +46,8 @@ _OTHER_NAMES = {
     "__or__": "bitwise_or", "__xor__": "bitwise_xor", "__lshift__": "bitwise_left_shift",
     "__rshift__": "bitwise_right_shift", "arctan": "atan", "arcsin": "asin", "arccos": "acos",
     "special_expm1": "expm1", "special_log1p": "log1p", "special_xlogy": "xlogy", "special_erf": "erf",
-    "special_expit": "sigmoid", "fix": "trunc",
+    "special_expit": "sigmoid", "fix": "trunc", "special_gammaln": "lgamma", "special_erfinv": "erfinv",
+    "special_erfc": "erfc", "special_exp2": "exp2",
 }  # fmt: skip
 
 

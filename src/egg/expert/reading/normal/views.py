@@ -26,7 +26,8 @@ def _permute(b: Builder, call: Call) -> Lowered:
 
 
 def _transpose(b: Builder, call: Call) -> Lowered:
-    return b.transpose(call["self"], call["dim0"], call["dim1"])
+    first, second = ("axis0", "axis1") if call.name == "swapaxes" else ("dim0", "dim1")
+    return b.transpose(call["self"], call[first], call[second])
 
 
 def _turned(b: Builder, call: Call) -> Lowered:

@@ -44,3 +44,14 @@ def test_complex_numbers_are_computed_by_their_parts(name: str) -> None:
     left = written(source).split('"""')[1].partition("Left to PyTorch:")[2]
     assert not {"mul", "div", "abs", "_conj", "sub", "add"} & {word.strip(".,\n ") for word in left.split()}
     check(source, [], [torch.randn(3, 64)])
+
+
+def test_what_is_known_of_real_numbers_alone_is_left_to_pytorch_for_complex_ones() -> None:
+    text = """
+f = torch.fft.rfft(x / x.relu())
+return torch.isfinite(f), torch.nan_to_num(f, 0.5).abs(), torch.diff(torch.fft.rfft(x)).abs()
+"""
+    source = program(text, GIVEN, "pass", B=8, T=96)
+    made = written(source)
+    assert all(f"torch.{name}(" in made for name in ("isfinite", "nan_to_num", "diff"))
+    check(source, [], [torch.randn(3, 64)])

@@ -19,9 +19,11 @@ DIRECT = 25
 """Rows on both sides up to which PyTorch takes differences for distances, instead of a product."""
 
 
-def _finite(b: Builder, call: Call) -> Lowered:
+def _finite(b: Builder, call: Call) -> Lowered | None:
     """Smaller than infinity, which no comparison with NaN says."""
     value = call["self"]
+    if "complex" in value.dtype:
+        return None
     if "float" not in value.dtype:
         return b.fill(extents(value), True, "bool")
     return b.pointwise("lt", b.pointwise("abs", value), math.inf)
@@ -37,9 +39,11 @@ def _infinity(sign: float) -> Rule:
     return rule
 
 
-def _only_numbers(b: Builder, call: Call) -> Lowered:
+def _only_numbers(b: Builder, call: Call) -> Lowered | None:
     """Infinities become the largest numbers of the dtype where nothing else is asked for."""
     value = call["self"]
+    if "complex" in value.dtype:
+        return None
     if "float" not in value.dtype:
         return value
     limits = torch.finfo(getattr(torch, value.dtype))
@@ -84,7 +88,7 @@ def _normal(b: Builder, call: Call) -> Lowered:
 def _differences(b: Builder, call: Call) -> Lowered | None:
     value, rounds = call["self"], call.get("n", 1)
     dim = dimension(call.get("dim", -1), value.rank)
-    if value.dtype == "bool" or not value.rank or rounds > MOST_ROUNDS:
+    if value.dtype == "bool" or "complex" in value.dtype or not value.rank or rounds > MOST_ROUNDS:
         return None
     ends = [call.get("prepend"), value, call.get("append")]
     value = b.cat([end for end in ends if end is not None], dim)

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from egg.core.source import Task
@@ -249,10 +249,14 @@ STEPS = st.one_of(
 
 
 @settings(max_examples=40, deadline=None)
+@example(steps=["x = x.tanh()", "x = x + 1"])
 @given(st.lists(STEPS, min_size=1, max_size=9))
 def test_any_chain_keeps_its_values(steps: list[str]) -> None:
     task = program("; ".join([*steps, "return x"]), "torch.randn(7, 6)", "pass", "N = 2")
     graph = capture_once(task)
-    plain, simple = check(graph, task), check(simplify(graph), task)
+    simplified = simplify(graph)
+    plain, simple = check(graph, task), check(simplified, task)
     torch.testing.assert_close(plain.results, simple.results, rtol=1e-9, atol=1e-9)
-    assert len(simplify(graph).nodes) <= len(graph.nodes)
+    # 1 + tanh(x) becomes three nodes, which take less time than the two
+    instead_of_tanh = kinds(simplified)["sigmoid"] - kinds(graph)["sigmoid"]
+    assert len(simplified.nodes) <= len(graph.nodes) + max(0, instead_of_tanh)
